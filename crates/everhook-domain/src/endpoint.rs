@@ -1,0 +1,162 @@
+//! An endpoint: where events go, with its settings, its secrets and its state.
+
+use serde::{Deserialize, Serialize};
+
+use crate::delivery::CancelReason;
+use crate::endpoint_url::EndpointUrl;
+use crate::header::{CustomHeaders, HeaderPrefix};
+use crate::id::EndpointId;
+use crate::secret::SecretSet;
+use crate::subscription::Subscription;
+use crate::tenant::TenantId;
+use crate::time::Timestamp;
+
+/// Longest description, in bytes.
+pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
+
+/// What an endpoint does with deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndpointState {
+    /// Deliveries are made and sent.
+    Enabled,
+    /// Deliveries are made and wait.
+    Paused,
+    /// New events make no delivery here; pending ones are cancelled.
+    Disabled,
+    /// As disabled, for ever; only its history is left.
+    Deleted,
+}
+
+impl EndpointState {
+    /// The word used in JSON, SQL and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Paused => "paused",
+            Self::Disabled => "disabled",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// The state with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::Enabled, Self::Paused, Self::Disabled, Self::Deleted]
+            .into_iter()
+            .find(|state| state.as_str() == word)
+    }
+
+    /// Why no delivery may be sent here, if so. A paused endpoint sends later.
+    pub const fn gone(self) -> Option<CancelReason> {
+        match self {
+            Self::Enabled | Self::Paused => None,
+            Self::Disabled => Some(CancelReason::EndpointDisabled),
+            Self::Deleted => Some(CancelReason::EndpointDeleted),
+        }
+    }
+}
+
+/// What its owner has set.
+#[derive(Clone, Debug)]
+pub struct EndpointSettings {
+    /// Where requests go.
+    pub url: EndpointUrl,
+    /// The owner's note.
+    pub description: String,
+    /// Headers added to every request.
+    pub headers: CustomHeaders,
+    /// Which events it wants.
+    pub subscription: Subscription,
+    /// The most requests begun in a second; `None`: no limit of its own.
+    pub requests_per_second: Option<u32>,
+    /// The most requests under way at once; `None`: the installation's.
+    pub max_in_flight: Option<u32>,
+}
+
+/// An endpoint.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Its id.
+    pub id: EndpointId,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// What it does with deliveries.
+    pub state: EndpointState,
+    /// Counts its changes, from 1.
+    pub version: u64,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
+    /// What its owner has set.
+    pub settings: EndpointSettings,
+    /// What signs its requests.
+    pub secrets: SecretSet,
+}
+
+/// The stored form of [`EndpointSettings`]. Holds credentials: it goes to the store only.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    url: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    #[serde(default)]
+    subscription: Subscription,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    requests_per_second: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_in_flight: Option<u32>,
+}
+
+/// Stored settings that this version cannot use; says why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the endpoint's stored settings cannot be used: {0}")]
+pub struct UnusableSettings(String);
+
+impl EndpointSettings {
+    /// The stored form, JSON. Holds credentials: never shown, never logged.
+    pub fn to_stored(&self) -> String {
+        let headers = self
+            .headers
+            .iter()
+            .map(|(name, value)| {
+                (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+            })
+            .collect();
+        let stored = Stored {
+            url: self.url.expose().to_owned(),
+            description: self.description.clone(),
+            headers,
+            subscription: self.subscription.clone(),
+            requests_per_second: self.requests_per_second,
+            max_in_flight: self.max_in_flight,
+        };
+        serde_json::to_string(&stored).unwrap_or_default()
+    }
+
+    /// Reads the stored form. `https_only` is not asked: a setting made later does not change what
+    /// was accepted earlier.
+    ///
+    /// # Errors
+    /// [`UnusableSettings`] when an older or newer version stored what this one refuses.
+    pub fn from_stored(text: &str, prefix: &HeaderPrefix) -> Result<Self, UnusableSettings> {
+        let unusable = |why: String| UnusableSettings(why);
+        let stored: Stored =
+            serde_json::from_str(text).map_err(|error| unusable(error.to_string()))?;
+        let headers = CustomHeaders::parse(stored.headers, prefix).map_err(|problems| {
+            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+            unusable(problems.join("; "))
+        })?;
+        Ok(Self {
+            url: EndpointUrl::parse(&stored.url, false)
+                .map_err(|error| unusable(error.to_string()))?,
+            description: stored.description,
+            headers,
+            subscription: stored.subscription,
+            requests_per_second: stored.requests_per_second,
+            max_in_flight: stored.max_in_flight,
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! Everhook's decisions, and the types that cannot be wrong.
+//!
+//! Everything here is pure: no async, no I/O, no locks. Time and randomness are arguments; the one
+//! impure line of the crate is [`SystemClock`](time::SystemClock)'s reading of the clock. The shell
+//! around it (`everhook-store`, `everhook-engine`, `everhook-web`) executes what is decided here.
+//!
+//! | module | what it decides |
+//! | --- | --- |
+//! | [`id`] | identifiers: prefixed, time-sortable, 128 bits |
+//! | [`time`] | instants in UTC milliseconds, and the clock trait |
+//! | [`tenant`] | the isolation unit |
+//! | [`event`] | what may be published, and the bytes that are sent for it |
+//! | [`subscription`] | which events an endpoint wants |
+//! | [`endpoint`] | an endpoint's settings and state |
+//! | [`endpoint_url`] | which URLs may be an endpoint, how they are sent and shown |
+//! | [`header`] | which custom headers may be set |
+//! | [`address`] | which IP addresses may be connected to |
+//! | [`secret`] | signing secrets and their rotation |
+//! | [`signature`] | the Standard Webhooks signature |
+//! | [`schedule`] | when the attempts of a round are due |
+//! | [`delivery`] | the state machine of a delivery |
+//! | [`attempt`] | the result of one attempt |
+//! | [`health`] | what an endpoint's last results say about it |
+//! | [`key`] | how deduplication keys are hashed |
+//! | [`idempotency`] | `Idempotency-Key`: parsing, fingerprint, verdict |
+//! | [`retry_after`] | the `Retry-After` header |
+
+pub mod address;
+pub mod attempt;
+pub mod delivery;
+pub mod endpoint;
+pub mod endpoint_url;
+pub mod event;
+pub mod fault;
+pub mod header;
+pub mod health;
+pub mod id;
+pub mod idempotency;
+pub mod key;
+pub mod retry_after;
+pub mod schedule;
+pub mod secret;
+pub mod signature;
+pub mod subscription;
+pub mod tenant;
+pub mod time;

@@ -1,0 +1,154 @@
+//! Tenants and endpoints: small, read by everything, kept in memory as one snapshot.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::id::EndpointId;
+use everhook_domain::secret::SecretSet;
+use everhook_domain::subscription::Facts;
+use everhook_domain::tenant::TenantId;
+use everhook_domain::time::Timestamp;
+
+use crate::claim::{Claim, Claimed};
+use crate::error::StoreError;
+
+/// A snapshot of all tenants and endpoints. Deleted endpoints stay in it for their history.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    version: u64,
+    endpoints: HashMap<EndpointId, Arc<Endpoint>>,
+    by_tenant: HashMap<TenantId, Vec<Arc<Endpoint>>>,
+}
+
+impl Directory {
+    /// A snapshot; `version` rises with every change.
+    pub fn new(
+        version: u64,
+        tenants: impl IntoIterator<Item = TenantId>,
+        endpoints: impl IntoIterator<Item = Arc<Endpoint>>,
+    ) -> Self {
+        let mut by_tenant: HashMap<TenantId, Vec<Arc<Endpoint>>> =
+            tenants.into_iter().map(|tenant| (tenant, Vec::new())).collect();
+        let mut all = HashMap::new();
+        for endpoint in endpoints {
+            by_tenant.entry(endpoint.tenant.clone()).or_default().push(Arc::clone(&endpoint));
+            all.insert(endpoint.id, endpoint);
+        }
+        for list in by_tenant.values_mut() {
+            list.sort_by_key(|endpoint| endpoint.id);
+        }
+        Self { version, endpoints: all, by_tenant }
+    }
+
+    /// Rises with every change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether the tenant exists.
+    pub fn has_tenant(&self, tenant: &TenantId) -> bool {
+        self.by_tenant.contains_key(tenant)
+    }
+
+    /// All tenants, in no order.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
+        self.by_tenant.keys()
+    }
+
+    /// An endpoint of any tenant, deleted ones among them: for the engine.
+    pub fn endpoint(&self, id: EndpointId) -> Option<&Arc<Endpoint>> {
+        self.endpoints.get(&id)
+    }
+
+    /// An endpoint of this tenant, deleted ones among them.
+    pub fn endpoint_of(&self, tenant: &TenantId, id: EndpointId) -> Option<&Arc<Endpoint>> {
+        self.endpoints.get(&id).filter(|endpoint| endpoint.tenant == *tenant)
+    }
+
+    /// The tenant's endpoints by id, oldest first, deleted ones among them.
+    pub fn endpoints_of(&self, tenant: &TenantId) -> &[Arc<Endpoint>] {
+        self.by_tenant.get(tenant).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every endpoint of every tenant, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        self.endpoints.values()
+    }
+
+    /// The endpoints that an event makes deliveries for, oldest first: enabled and paused ones whose
+    /// subscription matches.
+    pub fn route<'a>(
+        &'a self,
+        tenant: &TenantId,
+        facts: &'a Facts<'a>,
+    ) -> impl Iterator<Item = &'a Arc<Endpoint>> {
+        self.endpoints_of(tenant).iter().filter(move |endpoint| {
+            endpoint.state.gone().is_none() && endpoint.settings.subscription.matches(facts)
+        })
+    }
+}
+
+/// A change of the directory.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Adds a tenant; an existing one is refused as taken.
+    CreateTenant(TenantId),
+    /// Adds an endpoint, enabled.
+    CreateEndpoint {
+        /// Whose it is.
+        tenant: TenantId,
+        /// What its owner has set.
+        settings: Box<EndpointSettings>,
+        /// What signs its requests.
+        secrets: SecretSet,
+    },
+    /// Replaces an endpoint's settings and secrets.
+    UpdateEndpoint {
+        /// Whose it is.
+        tenant: TenantId,
+        /// Which one.
+        endpoint: EndpointId,
+        /// The version that the change was made from.
+        expected_version: u64,
+        /// What its owner has set.
+        settings: Box<EndpointSettings>,
+        /// What signs its requests.
+        secrets: SecretSet,
+    },
+    /// Sets an endpoint's state. Pausing and resuming touch no delivery. Disabling and deleting
+    /// cancel what is due, with the reason, as a job, and what is leased when its lease ends
+    /// without success. Enabling is refused while that job runs. Setting the state it already has
+    /// changes nothing.
+    SetEndpointState {
+        /// Whose it is.
+        tenant: TenantId,
+        /// Which one.
+        endpoint: EndpointId,
+        /// The new state.
+        state: EndpointState,
+    },
+}
+
+/// Tenants and endpoints.
+#[async_trait]
+pub trait DirectoryStore: Send + Sync {
+    /// The directory as of now: what a finished [`DirectoryStore::change`] did is in it.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when no snapshot is known to be current.
+    fn directory(&self) -> Result<Arc<Directory>, StoreError>;
+
+    /// Makes one change. When it returns, it holds for every event accepted and every request
+    /// started afterwards. Returns the endpoint as it is then; `None` for a change of a tenant.
+    ///
+    /// # Errors
+    /// [`Refusal`](crate::Refusal) by the rules of [`Change`].
+    async fn change(
+        &self,
+        change: Change,
+        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError>;
+}

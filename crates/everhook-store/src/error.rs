@@ -1,0 +1,45 @@
+//! What a verb answers when it does not do what it was asked.
+
+use everhook_domain::delivery::IllegalStep;
+use everhook_domain::secret::TooManySecrets;
+
+/// Why nothing was done. In every case nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The request cannot be done as things stand: the caller's matter.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The store takes nothing at the moment (disk full, stopping); trying again later is right.
+    /// The text is for the operator, never for the caller.
+    #[error("the store is not available: {0}")]
+    Unavailable(String),
+    /// The store failed. The text is for the operator, never for the caller.
+    #[error("the store failed: {0}")]
+    Failed(String),
+}
+
+/// Why a request cannot be done as things stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such thing in this tenant.
+    #[error("not found")]
+    NotFound,
+    /// The delivery's state, or its endpoint's, forbids it.
+    #[error(transparent)]
+    Step(#[from] IllegalStep),
+    /// It was changed in the meantime: read it again.
+    #[error("it was changed in the meantime")]
+    VersionChanged,
+    /// The endpoint is deleted: only its history is left.
+    #[error("the endpoint is deleted")]
+    EndpointDeleted,
+    /// The deliveries of a disabled endpoint are still being cancelled.
+    #[error("its pending deliveries are still being cancelled; try again in a moment")]
+    StillCancelling,
+    /// The name is taken.
+    #[error("the name is taken")]
+    Taken,
+    /// Too many signing secrets are live.
+    #[error(transparent)]
+    Secrets(#[from] TooManySecrets),
+}

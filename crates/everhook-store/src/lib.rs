@@ -1,0 +1,45 @@
+//! Everhook's store: traits of domain verbs, and the two stores behind them.
+//!
+//! Each verb is one transaction. A verb's doc comment is its guarantee, and the conformance suite
+//! (`tests/conformance`) is the definition that both stores pass. No SQL, no rows and no
+//! transaction handle appear in a signature; what becomes of a delivery is decided by
+//! [`everhook_domain::delivery::step`], and SQL only compares and sets.
+//!
+//! | trait | concept |
+//! | --- | --- |
+//! | [`Sending`] | events in, deliveries leased, results recorded |
+//! | [`DirectoryStore`] | tenants and endpoints |
+//! | [`Jobs`] | long work in small steps |
+//! | [`Reading`] | single things, lists and health |
+//! | [`Handoff`] | how the store tells the engine of work, the only call upwards |
+//!
+//! Every method that depends on time takes `now`, which must not go back
+//! ([`SteadyTime`](everhook_domain::time::SteadyTime)).
+
+mod claim;
+mod directory;
+mod error;
+mod handoff;
+mod jobs;
+mod reading;
+mod sending;
+pub mod sqlite;
+
+pub use claim::{Claim, Claimed, Render};
+pub use directory::{Change, Directory, DirectoryStore};
+pub use error::{Refusal, StoreError};
+pub use handoff::{Handoff, NoHandoff, Offer, Permit, Share};
+pub use jobs::{JobStep, Jobs};
+pub use reading::{
+    DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
+    PageRequest, Position, Reading, StatusFilter, StoreHealth,
+};
+pub use sending::{
+    AcceptedEvent, Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled,
+    Settlement, SettlementResult, StorePolicy, Targets, Wanted,
+};
+
+/// Everything a running server needs of a store.
+pub trait Store: Sending + DirectoryStore + Jobs + Reading {}
+
+impl<T: Sending + DirectoryStore + Jobs + Reading> Store for T {}
