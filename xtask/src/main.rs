@@ -1,0 +1,3 @@
+//! Everhook's own tools. Depends on no other crate of the workspace.
+
+fn main() {}
