@@ -268,14 +268,14 @@ pub fn step(
         Input::Claimed { token, until } => claimed(state, progress, token, until, policy, now),
         Input::Released { token } => {
             let lease = fenced(state, token)?;
-            Ok(match progress.cancel {
+            Ok(match progress.cancel.or(policy.endpoint_gone) {
                 Some(reason) => cancelled(progress, reason, Vec::new()),
                 None => (State::Due(lease.due), progress, Vec::new()),
             })
         }
         Input::Finished { token, report } => {
             let lease = fenced(state, token)?;
-            Ok(finished(lease, progress, report, policy, now))
+            Ok(finished(lease, progress, *report, policy, now))
         }
         Input::Interrupted { token } => {
             let lease = fenced(state, token)?;
@@ -386,7 +386,7 @@ fn interrupted(lease: Lease, progress: Progress, policy: Policy<'_>) -> Stepped 
 fn finished(
     lease: Lease,
     progress: Progress,
-    report: Box<AttemptReport>,
+    report: AttemptReport,
     policy: Policy<'_>,
     now: Timestamp,
 ) -> Stepped {
@@ -407,7 +407,7 @@ fn finished(
         number: after.number,
         round: after.round,
         trigger: lease.due.cause,
-        report: *report,
+        report,
     };
     let effects = vec![Effect::Attempt(Box::new(attempt))];
     let next = next_due(&after, policy.schedule, retry_after, now);

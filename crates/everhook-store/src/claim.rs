@@ -25,11 +25,7 @@ pub struct Claim<T> {
 
 impl<T> Clone for Claim<T> {
     fn clone(&self) -> Self {
-        Self {
-            key: self.key,
-            fingerprint: self.fingerprint,
-            render: Arc::clone(&self.render),
-        }
+        Self { key: self.key, fingerprint: self.fingerprint, render: Arc::clone(&self.render) }
     }
 }
 

@@ -14,6 +14,9 @@ use everhook_domain::time::Timestamp;
 use crate::claim::{Claim, Claimed};
 use crate::error::StoreError;
 
+/// The most endpoints a tenant may have that are not deleted.
+pub const ENDPOINTS_PER_TENANT_MAX: usize = 10_000;
+
 /// A snapshot of all tenants and endpoints. Deleted endpoints stay in it for their history.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {

@@ -39,6 +39,12 @@ pub enum Refusal {
     /// The name is taken.
     #[error("the name is taken")]
     Taken,
+    /// The tenant has as many endpoints as it may have.
+    #[error(
+        "the tenant has {} endpoints, which is the most it may have",
+        crate::directory::ENDPOINTS_PER_TENANT_MAX
+    )]
+    TooManyEndpoints,
     /// Too many signing secrets are live.
     #[error(transparent)]
     Secrets(#[from] TooManySecrets),

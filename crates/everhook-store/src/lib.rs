@@ -26,7 +26,7 @@ mod sending;
 pub mod sqlite;
 
 pub use claim::{Claim, Claimed, Render};
-pub use directory::{Change, Directory, DirectoryStore};
+pub use directory::{Change, Directory, DirectoryStore, ENDPOINTS_PER_TENANT_MAX};
 pub use error::{Refusal, StoreError};
 pub use handoff::{Handoff, NoHandoff, Offer, Permit, Share};
 pub use jobs::{JobStep, Jobs};

@@ -1,0 +1,179 @@
+//! `change`: tenants and endpoints.
+
+use std::sync::Arc;
+
+use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::id::EndpointId;
+use everhook_domain::secret::SecretSet;
+use everhook_domain::tenant::TenantId;
+use everhook_domain::time::Timestamp;
+use rusqlite::{OptionalExtension, params};
+
+use super::claimed;
+use super::code;
+use super::row::{signed, unsigned};
+use super::writer::{Tx, Verb, VerbError, endpoint_no};
+use crate::claim::{Claim, Claimed};
+use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
+use crate::error::Refusal;
+
+/// The verb.
+pub(super) struct ChangeVerb {
+    pub(super) change: Change,
+    pub(super) claim: Option<Claim<Option<Arc<Endpoint>>>>,
+    pub(super) now: Timestamp,
+}
+
+impl Verb for ChangeVerb {
+    type Output = Claimed<Option<Arc<Endpoint>>>;
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
+        let now = self.now;
+        claimed::run(tx, self.claim.as_ref(), now, |tx| match &self.change {
+            Change::CreateTenant(tenant) => create_tenant(tx, tenant, now).map(|()| None),
+            Change::CreateEndpoint { tenant, settings, secrets } => {
+                create_endpoint(tx, tenant, settings, secrets, now).map(Some)
+            }
+            Change::UpdateEndpoint { tenant, endpoint, expected_version, settings, secrets } => {
+                let old = current(tx, tenant, *endpoint)?;
+                if old.version != *expected_version {
+                    return Err(Refusal::VersionChanged.into());
+                }
+                let new = Endpoint {
+                    settings: (**settings).clone(),
+                    secrets: secrets.clone(),
+                    ..(*old).clone()
+                };
+                update(tx, new, now).map(Some)
+            }
+            Change::SetEndpointState { tenant, endpoint, state } => {
+                set_state(tx, tenant, *endpoint, *state, now).map(Some)
+            }
+        })
+    }
+}
+
+fn create_tenant(tx: &mut Tx<'_>, tenant: &TenantId, now: Timestamp) -> Result<(), VerbError> {
+    if tx.tenant(tenant).is_ok() {
+        return Err(Refusal::Taken.into());
+    }
+    tx.connection
+        .prepare_cached("INSERT INTO tenants (id, created_at) VALUES (?1, ?2)")?
+        .execute(params![tenant.as_str(), now.as_millis()])?;
+    let no = tx.connection.last_insert_rowid();
+    tx.set_catalog(tx.catalog().with_tenant(tenant.clone(), no));
+    Ok(())
+}
+
+fn create_endpoint(
+    tx: &mut Tx<'_>,
+    tenant: &TenantId,
+    settings: &EndpointSettings,
+    secrets: &SecretSet,
+    now: Timestamp,
+) -> Result<Arc<Endpoint>, VerbError> {
+    let tenant_no = tx.tenant(tenant)?;
+    let catalog = Arc::clone(tx.catalog());
+    let existing = catalog.directory.endpoints_of(tenant);
+    let kept = existing.iter().filter(|endpoint| endpoint.state != EndpointState::Deleted).count();
+    if kept >= ENDPOINTS_PER_TENANT_MAX {
+        return Err(Refusal::TooManyEndpoints.into());
+    }
+    let number = catalog.last_endpoint_no() + 1;
+    let millis = u64::try_from(now.as_millis()).unwrap_or(0);
+    let endpoint = Arc::new(Endpoint {
+        id: EndpointId::from_parts(millis, unsigned(number), tx.tag(), 0),
+        tenant: tenant.clone(),
+        state: EndpointState::Enabled,
+        version: 1,
+        created_at: now,
+        updated_at: now,
+        settings: settings.clone(),
+        secrets: secrets.clone(),
+    });
+    tx.connection
+        .prepare_cached(
+            "INSERT INTO endpoints (seq, tenant, state, version, created_at, updated_at, settings, \
+             secrets) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?
+        .execute(params![
+            number,
+            tenant_no,
+            endpoint.state.as_str(),
+            signed(endpoint.version),
+            now.as_millis(),
+            now.as_millis(),
+            endpoint.settings.to_stored(),
+            endpoint.secrets.to_stored(),
+        ])?;
+    tx.set_catalog(catalog.with_endpoint(Arc::clone(&endpoint)));
+    Ok(endpoint)
+}
+
+/// The endpoint, if it is still there to be changed.
+fn current(tx: &Tx<'_>, tenant: &TenantId, id: EndpointId) -> Result<Arc<Endpoint>, Refusal> {
+    let endpoint = tx.catalog().directory.endpoint_of(tenant, id).ok_or(Refusal::NotFound)?;
+    if endpoint.state == EndpointState::Deleted {
+        return Err(Refusal::EndpointDeleted);
+    }
+    Ok(Arc::clone(endpoint))
+}
+
+fn update(tx: &mut Tx<'_>, endpoint: Endpoint, now: Timestamp) -> Result<Arc<Endpoint>, VerbError> {
+    let endpoint =
+        Arc::new(Endpoint { version: endpoint.version + 1, updated_at: now, ..endpoint });
+    tx.connection
+        .prepare_cached(
+            "UPDATE endpoints SET state = ?2, version = ?3, updated_at = ?4, settings = ?5, \
+             secrets = ?6 WHERE seq = ?1",
+        )?
+        .execute(params![
+            endpoint_no(endpoint.id),
+            endpoint.state.as_str(),
+            signed(endpoint.version),
+            now.as_millis(),
+            endpoint.settings.to_stored(),
+            endpoint.secrets.to_stored(),
+        ])?;
+    tx.set_catalog(tx.catalog().with_endpoint(Arc::clone(&endpoint)));
+    Ok(endpoint)
+}
+
+fn set_state(
+    tx: &mut Tx<'_>,
+    tenant: &TenantId,
+    id: EndpointId,
+    state: EndpointState,
+    now: Timestamp,
+) -> Result<Arc<Endpoint>, VerbError> {
+    let old = current(tx, tenant, id)?;
+    if old.state == state {
+        return Ok(old);
+    }
+    let number = endpoint_no(id);
+    match state.gone() {
+        None => {
+            if is_swept(tx, number)? {
+                return Err(Refusal::StillCancelling.into());
+            }
+        }
+        Some(reason) => {
+            tx.connection
+                .prepare_cached(
+                    "INSERT INTO sweeps (endpoint, reason) VALUES (?1, ?2) \
+                     ON CONFLICT (endpoint) DO UPDATE SET reason = excluded.reason",
+                )?
+                .execute(params![number, code::cancel(reason)])?;
+            tx.jobs_pending();
+        }
+    }
+    update(tx, Endpoint { state, ..(*old).clone() }, now)
+}
+
+fn is_swept(tx: &Tx<'_>, endpoint: i64) -> rusqlite::Result<bool> {
+    tx.connection
+        .prepare_cached("SELECT 1 FROM sweeps WHERE endpoint = ?1")?
+        .query_row([endpoint], |_| Ok(()))
+        .optional()
+        .map(|found| found.is_some())
+}

@@ -1,0 +1,38 @@
+//! A verb under an idempotency claim: the record commits with the effect.
+
+use everhook_domain::idempotency::{self, IdempotencyRecord, Verdict};
+use everhook_domain::time::Timestamp;
+
+use super::keys::KeyEntry;
+use super::record;
+use super::writer::{Tx, VerbError};
+use crate::claim::{Claim, Claimed};
+
+/// Runs `effect` unless the claim's key is live, and remembers its answer.
+pub(super) fn run<T>(
+    tx: &mut Tx<'_>,
+    claim: Option<&Claim<T>>,
+    now: Timestamp,
+    effect: impl FnOnce(&mut Tx<'_>) -> Result<T, VerbError>,
+) -> Result<Claimed<T>, VerbError> {
+    let Some(claim) = claim else { return effect(tx).map(Claimed::Done) };
+    let stored = match tx.key(&claim.key, now) {
+        Some(entry) => record::answer(tx.connection, entry.target)?,
+        None => None,
+    };
+    match idempotency::verdict(stored, claim.fingerprint, now) {
+        Verdict::Replay(answer) => return Ok(Claimed::Replayed(answer)),
+        Verdict::Mismatch => return Ok(Claimed::Mismatch),
+        Verdict::New => {}
+    }
+    let outcome = effect(tx)?;
+    let expires_at = now + tx.policy.idempotency_ttl;
+    let record = IdempotencyRecord {
+        fingerprint: claim.fingerprint,
+        expires_at,
+        answer: (claim.render)(&outcome),
+    };
+    let target = record::insert_answer(tx.connection, &record)?;
+    tx.remember(claim.key, KeyEntry { target, expires_at })?;
+    Ok(Claimed::Done(outcome))
+}

@@ -1,0 +1,89 @@
+//! How closed lists are written: small numbers that never change their meaning.
+
+use everhook_domain::attempt::Trigger;
+use everhook_domain::delivery::{CancelReason, DeadReason};
+use everhook_domain::event::Origin;
+
+/// `deliveries.status`. Two numbers mean leased: one that is found by scanning from the lease floor,
+/// and one that an index finds.
+pub(super) mod status {
+    pub(in crate::sqlite) const DUE: i64 = 0;
+    /// Leased in the transaction that made it: the happy path, in no index.
+    pub(in crate::sqlite) const LEASED_AT_BIRTH: i64 = 1;
+    /// Leased by a claim.
+    pub(in crate::sqlite) const LEASED: i64 = 2;
+    pub(in crate::sqlite) const DELIVERED: i64 = 3;
+    pub(in crate::sqlite) const DEAD: i64 = 4;
+    pub(in crate::sqlite) const CANCELLED: i64 = 5;
+}
+
+/// A number in the database that this version does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the database holds {1} as {0}, which this version does not know")]
+pub(super) struct UnknownCode(pub(super) &'static str, pub(super) i64);
+
+pub(super) const fn trigger(trigger: Trigger) -> i64 {
+    match trigger {
+        Trigger::Schedule => 0,
+        Trigger::Replay => 1,
+        Trigger::Test => 2,
+    }
+}
+
+pub(super) const fn read_trigger(code: i64) -> Result<Trigger, UnknownCode> {
+    match code {
+        0 => Ok(Trigger::Schedule),
+        1 => Ok(Trigger::Replay),
+        2 => Ok(Trigger::Test),
+        _ => Err(UnknownCode("cause", code)),
+    }
+}
+
+pub(super) const fn cancel(reason: CancelReason) -> i64 {
+    match reason {
+        CancelReason::Requested => 0,
+        CancelReason::EndpointDisabled => 1,
+        CancelReason::EndpointDeleted => 2,
+    }
+}
+
+pub(super) const fn read_cancel(code: i64) -> Result<CancelReason, UnknownCode> {
+    match code {
+        0 => Ok(CancelReason::Requested),
+        1 => Ok(CancelReason::EndpointDisabled),
+        2 => Ok(CancelReason::EndpointDeleted),
+        _ => Err(UnknownCode("cancel reason", code)),
+    }
+}
+
+pub(super) const fn dead(reason: DeadReason) -> i64 {
+    match reason {
+        DeadReason::Exhausted => 0,
+        DeadReason::Interrupted => 1,
+    }
+}
+
+pub(super) const fn read_dead(code: i64) -> Result<DeadReason, UnknownCode> {
+    match code {
+        0 => Ok(DeadReason::Exhausted),
+        1 => Ok(DeadReason::Interrupted),
+        _ => Err(UnknownCode("dead reason", code)),
+    }
+}
+
+pub(super) const fn origin(origin: Origin) -> i64 {
+    match origin {
+        Origin::Published => 0,
+        Origin::Received => 1,
+        Origin::System => 2,
+    }
+}
+
+pub(super) const fn read_origin(code: i64) -> Result<Origin, UnknownCode> {
+    match code {
+        0 => Ok(Origin::Published),
+        1 => Ok(Origin::Received),
+        2 => Ok(Origin::System),
+        _ => Err(UnknownCode("origin", code)),
+    }
+}

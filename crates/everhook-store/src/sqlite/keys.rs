@@ -1,0 +1,99 @@
+//! The exact map of all keys in their windows: source event IDs and idempotency keys.
+//!
+//! `key_log` is append-only and mirrored here by the writer; a unique index on random keys would
+//! cost more than everything else together. A key is live while `expires_at`, fixed when it was
+//! first seen, is after now; an expired or missing one is new. Pruning only reclaims space.
+//!
+//! After a crash the map is rebuilt from the log, which commits with the effects it stands for.
+
+use std::collections::HashMap;
+
+use everhook_domain::key::KeyHash;
+use everhook_domain::time::Timestamp;
+use rusqlite::{Connection, params};
+
+/// What a key leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyEntry {
+    /// The sequence of the event or of the idempotency record.
+    pub(super) target: i64,
+    /// Live before this.
+    pub(super) expires_at: Timestamp,
+}
+
+/// The committed keys.
+#[derive(Debug, Default)]
+pub(super) struct Keys(HashMap<KeyHash, KeyEntry>);
+
+impl Keys {
+    /// Reads the log.
+    pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut keys = Self::default();
+        let mut statement =
+            connection.prepare("SELECT key, ref, expires_at FROM key_log ORDER BY seq")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let entry =
+                KeyEntry { target: row.get(1)?, expires_at: Timestamp::from_millis(row.get(2)?) };
+            // A later entry replaces an expired one of the same key.
+            keys.0.insert(KeyHash(row.get(0)?), entry);
+        }
+        Ok(keys)
+    }
+
+    /// The entry if it is live.
+    pub(super) fn live(&self, key: &KeyHash, now: Timestamp) -> Option<KeyEntry> {
+        self.0.get(key).copied().filter(|entry| entry.expires_at > now)
+    }
+
+    /// Takes over what a transaction has committed.
+    pub(super) fn extend(&mut self, added: HashMap<KeyHash, KeyEntry>) {
+        self.0.extend(added);
+    }
+
+    /// Forgets a pruned entry, unless the key has been used anew since.
+    pub(super) fn forget(&mut self, key: &KeyHash, target: i64) {
+        if self.0.get(key).is_some_and(|entry| entry.target == target) {
+            self.0.remove(key);
+        }
+    }
+}
+
+/// Appends a key to the log; returns its place there.
+pub(super) fn append(
+    connection: &Connection,
+    key: &KeyHash,
+    entry: KeyEntry,
+) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached("INSERT INTO key_log (key, ref, expires_at) VALUES (?1, ?2, ?3)")?
+        .execute(params![key.0, entry.target, entry.expires_at.as_millis()])?;
+    Ok(connection.last_insert_rowid())
+}
+
+/// Removes up to `limit` expired entries from the head of the log and returns them.
+pub(super) fn prune(
+    connection: &Connection,
+    now: Timestamp,
+    limit: u32,
+) -> rusqlite::Result<Vec<(KeyHash, i64)>> {
+    let mut removed = Vec::new();
+    let mut last = None;
+    {
+        let mut statement = connection.prepare_cached(
+            "SELECT seq, key, ref, expires_at FROM key_log ORDER BY seq LIMIT ?1",
+        )?;
+        let mut rows = statement.query([limit])?;
+        while let Some(row) = rows.next()? {
+            if row.get::<_, i64>(3)? > now.as_millis() {
+                break;
+            }
+            last = Some(row.get::<_, i64>(0)?);
+            removed.push((KeyHash(row.get(1)?), row.get(2)?));
+        }
+    }
+    if let Some(last) = last {
+        connection.prepare_cached("DELETE FROM key_log WHERE seq <= ?1")?.execute([last])?;
+    }
+    Ok(removed)
+}

@@ -1,0 +1,241 @@
+//! Leases: taken by `claim`, ended by `settle` or, after the death of their owner, by `lapse`.
+
+use bytes::Bytes;
+use everhook_domain::delivery::{Input, State};
+use everhook_domain::fault::{self, Plant};
+use everhook_domain::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::record;
+use super::row::{COLUMNS, DeliveryRow, first_key, key_of};
+use super::writer::{Tx, Verb, VerbError, endpoint_no};
+use crate::error::Refusal;
+use crate::handoff::Share;
+use crate::sending::{LaneDue, LeasedDelivery, Settled, Settlement, SettlementResult, Wanted};
+
+/// A claim stops when the bodies it leased weigh this much.
+const CLAIM_BYTES_MAX: usize = 8 << 20;
+/// Leases ended in one transaction of `lapse`.
+const LAPSE_ROWS: usize = 500;
+
+/// `claim`.
+pub(super) struct ClaimVerb {
+    pub(super) wanted: Vec<Wanted>,
+    pub(super) now: Timestamp,
+}
+
+impl Verb for ClaimVerb {
+    type Output = (Vec<LeasedDelivery>, Vec<LaneDue>);
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
+        let mut leased = Vec::new();
+        let mut weight = 0;
+        let mut lanes = Vec::with_capacity(self.wanted.len());
+        for wanted in &self.wanted {
+            for (share, limit) in [
+                (Share::Suspect, wanted.suspect),
+                (Share::Retry, wanted.retry),
+                (Share::Fresh, wanted.fresh),
+            ] {
+                if limit > 0 && weight < CLAIM_BYTES_MAX {
+                    weight += lease_due(tx, wanted, share, limit, self.now, &mut leased)?;
+                }
+            }
+            lanes.push(lane_due(tx.connection, wanted.endpoint)?);
+        }
+        Ok((leased, lanes))
+    }
+}
+
+fn lease_due(
+    tx: &mut Tx<'_>,
+    wanted: &Wanted,
+    share: Share,
+    limit: u32,
+    now: Timestamp,
+    leased: &mut Vec<LeasedDelivery>,
+) -> Result<usize, VerbError> {
+    let rows: Vec<DeliveryRow> = tx
+        .connection
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM deliveries WHERE status = 0 AND endpoint = ?1 AND share = ?2 \
+             AND due_at <= ?3 ORDER BY due_at, id LIMIT ?4"
+        ))?
+        .query_map(
+            params![endpoint_no(wanted.endpoint), share as i64, now.as_millis(), limit],
+            DeliveryRow::read,
+        )?
+        .collect::<Result<_, _>>()?;
+    let mut weight = 0;
+    for mut row in rows {
+        if weight >= CLAIM_BYTES_MAX {
+            break;
+        }
+        let State::Due(due) = row.state else { continue };
+        let token = tx.next_token();
+        if !fault::planted(Plant::DuplicateClaim) {
+            match tx.step(&mut row, Input::Claimed { token, until: None }, now) {
+                Ok(()) => {}
+                // Its endpoint is gone: the sweep cancels it.
+                Err(VerbError::Refused(_)) => continue,
+                Err(error) => return Err(error),
+            }
+        }
+        let body: Vec<u8> = tx
+            .connection
+            .prepare_cached("SELECT body FROM events WHERE seq = ?1")?
+            .query_row([row.key >> 16], |row| row.get(0))?;
+        weight += body.len();
+        leased.push(LeasedDelivery {
+            id: row.id(tx.tag()),
+            endpoint: wanted.endpoint,
+            token,
+            until: None,
+            number: row.progress.next_number(),
+            due_at: due.at,
+            cause: due.cause,
+            share,
+            body: Bytes::from(body),
+        });
+    }
+    Ok(weight)
+}
+
+/// The earliest due times of one lane.
+pub(super) fn lane_due(
+    connection: &Connection,
+    endpoint: everhook_domain::id::EndpointId,
+) -> rusqlite::Result<LaneDue> {
+    let earliest = |share: Share| -> rusqlite::Result<Option<Timestamp>> {
+        connection
+            .prepare_cached(
+                "SELECT due_at FROM deliveries WHERE status = 0 AND endpoint = ?1 AND share = ?2 \
+                 ORDER BY due_at LIMIT 1",
+            )?
+            .query_row(params![endpoint_no(endpoint), share as i64], |row| row.get(0))
+            .optional()
+            .map(|due| due.map(Timestamp::from_millis))
+    };
+    Ok(LaneDue {
+        endpoint,
+        fresh: earliest(Share::Fresh)?,
+        retry: earliest(Share::Retry)?,
+        suspect: earliest(Share::Suspect)?,
+    })
+}
+
+/// `settle`.
+pub(super) struct SettleVerb {
+    pub(super) settlements: Vec<Settlement>,
+    pub(super) now: Timestamp,
+}
+
+impl Verb for SettleVerb {
+    type Output = Vec<Settled>;
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
+        self.settlements.iter().map(|settlement| settle(tx, settlement, self.now)).collect()
+    }
+
+    fn may_linger(&self) -> bool {
+        true
+    }
+}
+
+fn settle(tx: &mut Tx<'_>, settlement: &Settlement, now: Timestamp) -> Result<Settled, VerbError> {
+    let key = key_of(settlement.delivery);
+    let token = settlement.token;
+    let Some(mut row) = DeliveryRow::find(tx.connection, key)? else {
+        return Ok(Settled::Stale);
+    };
+    if row.id(tx.tag()) != settlement.delivery {
+        return Ok(Settled::Stale);
+    }
+    let input = match &settlement.result {
+        SettlementResult::Finished(report) => Input::Finished { token, report: report.clone() },
+        SettlementResult::Released => Input::Released { token },
+    };
+    match tx.step(&mut row, input, now) {
+        Ok(()) => Ok(Settled::Recorded),
+        Err(VerbError::Refused(Refusal::Step(_))) => {
+            if let SettlementResult::Finished(report) = &settlement.result {
+                record::note_late_outcome(tx.connection, key, token, &report.outcome)?;
+            }
+            Ok(Settled::Stale)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// One transaction of `lapse`; returns how many leases it ended.
+pub(super) struct LapseVerb {
+    pub(super) now: Timestamp,
+}
+
+impl Verb for LapseVerb {
+    type Output = u64;
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
+        let mut rows =
+            leased(tx, "status = 1 AND id >= ?1 ORDER BY id", first_key(tx.lease_floor()))?;
+        if rows.is_empty() {
+            // The index holds them by endpoint; -1 is below every one.
+            rows = leased(tx, "status = 2 AND endpoint > ?1 ORDER BY endpoint", -1)?;
+        }
+        let mut ended = 0;
+        for mut row in rows {
+            if let State::Leased(lease) = row.state {
+                tx.step(&mut row, Input::Interrupted { token: lease.token }, self.now)?;
+                ended += 1;
+            }
+        }
+        if ended == 0 {
+            tx.lapsed();
+        }
+        Ok(ended)
+    }
+}
+
+/// Rows whose lease belongs to an earlier process.
+fn leased(tx: &Tx<'_>, condition: &str, from: i64) -> Result<Vec<DeliveryRow>, VerbError> {
+    let mut statement = tx
+        .connection
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM deliveries WHERE {condition}"))?;
+    let mut rows = statement.query([from])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let row = DeliveryRow::read(row)?;
+        let void = matches!(row.state, State::Leased(lease) if tx.is_void(lease.token));
+        if void {
+            found.push(row);
+        }
+        if found.len() == LAPSE_ROWS {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The earliest due times of every lane in which something waits.
+pub(super) fn due(
+    connection: &Connection,
+    endpoint_id: impl Fn(i64) -> Option<everhook_domain::id::EndpointId>,
+) -> rusqlite::Result<Vec<LaneDue>> {
+    let mut lanes = Vec::new();
+    let mut after = -1;
+    // One seek a lane, however many deliveries wait in it.
+    while let Some(endpoint) = connection
+        .prepare_cached(
+            "SELECT endpoint FROM deliveries WHERE status = 0 AND endpoint > ?1 \
+             ORDER BY endpoint LIMIT 1",
+        )?
+        .query_row([after], |row| row.get::<_, i64>(0))
+        .optional()?
+    {
+        after = endpoint;
+        if let Some(id) = endpoint_id(endpoint) {
+            lanes.push(lane_due(connection, id)?);
+        }
+    }
+    Ok(lanes)
+}

@@ -1,0 +1,481 @@
+//! The embedded store: one SQLite file, one process, one writing connection.
+//!
+//! | file | concept |
+//! | --- | --- |
+//! | `schema` | opening, settings, migrations |
+//! | `writer` | one transaction a batch; what is in memory beside the file |
+//! | `thread` | gathers commands into batches |
+//! | `catalog` | tenants and endpoints with their numbers |
+//! | `keys` | the exact map of all deduplication keys |
+//! | `row`, `record`, `code` | how things are written |
+//! | `claimed`, `publish`, `lease`, `act`, `change`, `sweep` | the verbs |
+//! | `reading` | single things and lists |
+//!
+//! The caller guarantees that no other process has the file open: the data directory's lock. On
+//! that rests the rule that a lease of an earlier process is void.
+
+mod act;
+mod catalog;
+mod change;
+mod claimed;
+mod code;
+mod keys;
+mod lease;
+mod publish;
+mod reading;
+mod record;
+mod row;
+mod schema;
+mod sweep;
+mod thread;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use everhook_domain::endpoint::Endpoint;
+use everhook_domain::header::HeaderPrefix;
+use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::tenant::TenantId;
+use everhook_domain::time::{Clock, Timestamp};
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::Semaphore;
+
+pub use schema::OpenError;
+pub use thread::GroupCommit;
+
+use crate::claim::{Claim, Claimed};
+use crate::directory::{Change, Directory, DirectoryStore};
+use crate::error::{Refusal, StoreError};
+use crate::handoff::{Handoff, Offer};
+use crate::jobs::{JobStep, Jobs};
+use crate::reading::{
+    DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
+    PageRequest, Reading, StoreHealth,
+};
+use crate::sending::{
+    Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled, Settlement,
+    StorePolicy, Targets, Wanted,
+};
+use catalog::Catalog;
+use reading::Reader;
+use thread::WriterThread;
+use writer::{Call, Command, Tx, Verb, VerbError, WriterCore};
+
+/// Reading connections.
+const READERS_MAX: usize = 4;
+/// How long publishing waits for room in a healthy lane before it leaves a delivery in the table.
+const ROOM_WAIT: Duration = Duration::from_millis(100);
+
+/// How to open the store.
+#[derive(Clone)]
+pub struct SqliteOptions {
+    /// The rules that the store applies.
+    pub policy: StorePolicy,
+    /// The prefix of the product's own headers, which stored custom headers may not use.
+    pub header_prefix: HeaderPrefix,
+    /// Whom to tell of work.
+    pub handoff: Arc<dyn Handoff>,
+    /// Times the gathering of commits.
+    pub clock: Arc<dyn Clock>,
+    /// Goes into the ids of a database that is new: drawn at random, so that an id from elsewhere
+    /// is not found here.
+    pub new_tag: u16,
+    /// How commands are gathered into one commit.
+    pub group_commit: GroupCommit,
+}
+
+/// The embedded store.
+pub struct SqliteStore {
+    writer: Writer,
+    readers: Option<Arc<Readers>>,
+    catalog: Arc<RwLock<Arc<Catalog>>>,
+    handoff: Arc<dyn Handoff>,
+}
+
+/// Where commands run.
+enum Writer {
+    /// On a thread of their own, in batches.
+    Thread(WriterThread),
+    /// Inside the call, one by one: for stores in memory, deterministic.
+    Inline(Arc<Mutex<Option<WriterCore>>>),
+}
+
+/// Reading connections to one file.
+struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
+}
+
+impl SqliteStore {
+    /// Opens or creates the database file, with a writer thread and reading connections. The caller
+    /// must be the only process that uses it.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what is wrong with the file.
+    pub fn open(path: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
+        let connection = Connection::open(path)?;
+        let (clock, group) = (Arc::clone(&options.clock), options.group_commit);
+        let (core, catalog, handoff) = prepare(connection, options)?;
+        let thread = WriterThread::start(core, group, clock)
+            .map_err(|error| OpenError::Unusable(format!("no writer thread: {error}")))?;
+        let readers = Readers {
+            path: path.to_owned(),
+            idle: Mutex::new(Vec::new()),
+            permits: Semaphore::new(READERS_MAX),
+        };
+        let writer = Writer::Thread(thread);
+        Ok(Self { writer, readers: Some(Arc::new(readers)), catalog, handoff })
+    }
+
+    /// A new database in memory, whose commands run inside the call: for tests.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_in_memory(options: SqliteOptions) -> Result<Self, OpenError> {
+        Self::on_connection(Connection::open_in_memory()?, options)
+    }
+
+    /// A store on an open connection, whose commands run inside the call: for tests, which take
+    /// the connection of a store that has "crashed" with [`SqliteStore::into_connection`].
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn on_connection(
+        connection: Connection,
+        options: SqliteOptions,
+    ) -> Result<Self, OpenError> {
+        let (core, catalog, handoff) = prepare(connection, options)?;
+        let writer = Writer::Inline(Arc::new(Mutex::new(Some(core))));
+        Ok(Self { writer, readers: None, catalog, handoff })
+    }
+
+    /// Takes the connection out of a store whose commands run inside the call; the store then
+    /// answers that it is closed. `None` for other stores, and the second time.
+    pub fn into_connection(&self) -> Option<Connection> {
+        match &self.writer {
+            Writer::Thread(_) => None,
+            Writer::Inline(core) => lock(core).take().map(WriterCore::into_connection),
+        }
+    }
+
+    /// Finishes what is queued and closes the writer. Later calls answer that the store is closed.
+    pub fn close(&self) {
+        match &self.writer {
+            Writer::Thread(thread) => thread.close(),
+            Writer::Inline(core) => drop(lock(core).take()),
+        }
+    }
+
+    /// Returns when the writer has stopped for good, with the reason: what the disk holds is then
+    /// unknown, and the process must end and start anew.
+    pub async fn failed(&self) -> String {
+        match &self.writer {
+            Writer::Thread(thread) => {
+                let mut fatal = thread.fatal();
+                match fatal.wait_for(Option::is_some).await {
+                    Ok(why) => why.clone().unwrap_or_default(),
+                    // Closed in good order: that is no failure.
+                    Err(_) => std::future::pending().await,
+                }
+            }
+            Writer::Inline(_) => std::future::pending().await,
+        }
+    }
+
+    async fn run<V: Verb + 'static>(&self, verb: V) -> Result<V::Output, StoreError> {
+        let (call, outcome) = Call::new(verb);
+        match &self.writer {
+            Writer::Thread(thread) => thread.submit(Box::new(call))?,
+            Writer::Inline(core) => run_inline(core, Box::new(call))?,
+        }
+        outcome.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Runs a read on a reading connection, off the async threads.
+    async fn read<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(Reader<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        let catalog = self.catalog();
+        let Some(readers) = &self.readers else { return self.read_inline(&catalog, read) };
+        let readers = Arc::clone(readers);
+        let _permit = readers.permits.acquire().await.map_err(|_| closed())?;
+        let pool = Arc::clone(&readers);
+        let task = tokio::task::spawn_blocking(move || {
+            let connection = pool.take()?;
+            let result = read(Reader { connection: &connection, catalog: &catalog });
+            lock(&pool.idle).push(connection);
+            result
+        });
+        task.await.unwrap_or_else(|error| Err(StoreError::Failed(error.to_string())))
+    }
+
+    fn read_inline<T>(
+        &self,
+        catalog: &Catalog,
+        read: impl FnOnce(Reader<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        match &self.writer {
+            Writer::Thread(_) => Err(closed()),
+            Writer::Inline(core) => {
+                let core = lock(core);
+                let connection = core.as_ref().ok_or_else(closed)?.connection();
+                read(Reader { connection, catalog })
+            }
+        }
+    }
+
+    fn tenant_no(&self, tenant: &TenantId) -> Result<i64, StoreError> {
+        Ok(self.catalog().tenant_no(tenant).ok_or(Refusal::NotFound)?)
+    }
+
+    /// Asks for room for every target that could be sent to at once.
+    async fn offer(&self, endpoints: Vec<Arc<Endpoint>>, bytes: usize) -> publish::Route {
+        let mut route = Vec::with_capacity(endpoints.len());
+        for endpoint in endpoints {
+            let mut offer = self.handoff.offer(endpoint.id, bytes);
+            if matches!(offer, Offer::Full) {
+                // The engine is behind: wait with it, but never for long.
+                let room = self.handoff.room(endpoint.id);
+                offer = match tokio::time::timeout(ROOM_WAIT, room).await {
+                    Ok(()) => self.handoff.offer(endpoint.id, bytes),
+                    Err(_) => Offer::Declined,
+                };
+            }
+            let permit = match offer {
+                Offer::Room(permit) => Some(permit),
+                Offer::Full | Offer::Declined => None,
+            };
+            route.push((endpoint, permit));
+        }
+        route
+    }
+}
+
+impl Readers {
+    fn take(&self) -> Result<Connection, StoreError> {
+        if let Some(connection) = lock(&self.idle).pop() {
+            return Ok(connection);
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        schema::prepare_reader(&connection)
+            .map_err(|error| StoreError::Failed(error.to_string()))?;
+        Ok(connection)
+    }
+}
+
+type Prepared = (WriterCore, Arc<RwLock<Arc<Catalog>>>, Arc<dyn Handoff>);
+
+fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, OpenError> {
+    schema::prepare_writer(&connection)?;
+    let tag = match writer::meta(&connection, "tag")? {
+        Some(tag) => u16::try_from(tag).map_err(|_| OpenError::Unusable(format!("tag {tag}")))?,
+        None => {
+            let transaction = connection.unchecked_transaction()?;
+            writer::set_meta(&transaction, "tag", i64::from(options.new_tag))?;
+            transaction.execute(
+                "INSERT INTO tenants (id, created_at) VALUES (?1, ?2)",
+                (TenantId::default_tenant().as_str(), options.clock.wall().as_millis()),
+            )?;
+            transaction.commit()?;
+            options.new_tag
+        }
+    };
+    let catalog = Catalog::load(&connection, tag, &options.header_prefix)?;
+    let catalog = Arc::new(RwLock::new(Arc::new(catalog)));
+    let handoff = options.handoff;
+    let core =
+        WriterCore::new(connection, options.policy, Arc::clone(&handoff), Arc::clone(&catalog))?;
+    Ok((core, catalog, handoff))
+}
+
+fn run_inline(
+    core: &Mutex<Option<WriterCore>>,
+    command: Box<dyn Command>,
+) -> Result<(), StoreError> {
+    let mut core = lock(core);
+    let core = core.as_mut().ok_or_else(closed)?;
+    core.run(vec![command]);
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".into())
+}
+
+#[async_trait]
+impl Sending for SqliteStore {
+    async fn publish(
+        &self,
+        publish: Publish,
+        claim: Option<Claim<Published>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Published>, StoreError> {
+        let directory = Arc::clone(&self.catalog().directory);
+        let mut routes = Vec::with_capacity(publish.events.len());
+        for event in &publish.events {
+            let targets = publish::route(&directory, &publish.tenant, publish.targets, event)?;
+            routes.push(match publish.targets {
+                Targets::Subscribed | Targets::Test(_) => {
+                    self.offer(targets, event.envelope.len()).await
+                }
+            });
+        }
+        let directory_version = directory.version();
+        let leased = Vec::new();
+        self.run(publish::PublishVerb { publish, claim, now, routes, directory_version, leased })
+            .await
+    }
+
+    async fn claim(
+        &self,
+        wanted: Vec<Wanted>,
+        now: Timestamp,
+    ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError> {
+        self.run(lease::ClaimVerb { wanted, now }).await
+    }
+
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Timestamp,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.run(lease::SettleVerb { settlements, now }).await
+    }
+
+    async fn lapse(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let mut ended = 0;
+        loop {
+            match self.run(lease::LapseVerb { now }).await? {
+                0 => return Ok(ended),
+                some => ended += some,
+            }
+        }
+    }
+
+    async fn due(&self) -> Result<Vec<LaneDue>, StoreError> {
+        self.read(|reader| {
+            let id = |number| reader.catalog.endpoint(number).map(|endpoint| endpoint.id);
+            Ok(lease::due(reader.connection, id)?)
+        })
+        .await
+    }
+
+    async fn act(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        act: Act,
+        claim: Option<Claim<DeliveryRecord>>,
+        now: Timestamp,
+    ) -> Result<Claimed<DeliveryRecord>, StoreError> {
+        self.run(act::ActVerb { tenant, delivery, act, claim, now }).await
+    }
+
+    async fn send_again(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        endpoint: Option<EndpointId>,
+        claim: Option<Claim<SentAgain>>,
+        now: Timestamp,
+    ) -> Result<Claimed<SentAgain>, StoreError> {
+        self.run(act::SendAgainVerb { tenant, event, endpoint, claim, now }).await
+    }
+}
+
+#[async_trait]
+impl DirectoryStore for SqliteStore {
+    fn directory(&self) -> Result<Arc<Directory>, StoreError> {
+        Ok(Arc::clone(&self.catalog().directory))
+    }
+
+    async fn change(
+        &self,
+        change: Change,
+        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError> {
+        self.run(change::ChangeVerb { change, claim, now }).await
+    }
+}
+
+#[async_trait]
+impl Jobs for SqliteStore {
+    async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
+        self.run(sweep::StepVerb { now }).await
+    }
+}
+
+#[async_trait]
+impl Reading for SqliteStore {
+    async fn event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+    ) -> Result<Option<EventDetail>, StoreError> {
+        let tenant = self.tenant_no(&tenant)?;
+        self.read(move |reader| reader.event(tenant, event)).await
+    }
+
+    async fn events(
+        &self,
+        tenant: TenantId,
+        query: EventQuery,
+        page: PageRequest,
+    ) -> Result<Page<EventRecord>, StoreError> {
+        let tenant = self.tenant_no(&tenant)?;
+        self.read(move |reader| reader.events(tenant, &query, page)).await
+    }
+
+    async fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Result<Option<DeliveryDetail>, StoreError> {
+        let tenant = self.tenant_no(&tenant)?;
+        self.read(move |reader| reader.delivery(tenant, delivery)).await
+    }
+
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        query: DeliveryQuery,
+        page: PageRequest,
+    ) -> Result<Page<DeliveryRecord>, StoreError> {
+        let tenant = self.tenant_no(&tenant)?;
+        self.read(move |reader| reader.deliveries(tenant, &query, page)).await
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        let writable = self.run(ProbeVerb).await.is_ok();
+        let oldest_due = self.read(|reader| reader.oldest_due()).await?;
+        Ok(StoreHealth { writable, oldest_due })
+    }
+}
+
+/// Writes something, to see whether the store takes writes.
+struct ProbeVerb;
+
+impl Verb for ProbeVerb {
+    type Output = ();
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), VerbError> {
+        let probes = writer::meta(tx.connection, "probes")?.unwrap_or(0);
+        Ok(writer::set_meta(tx.connection, "probes", probes.wrapping_add(1))?)
+    }
+}
