@@ -403,12 +403,8 @@ fn finished(
     };
     let success = report.outcome.is_success();
     let retry_after = report.outcome.retry_after.filter(|_| policy.honor_retry_after);
-    let attempt = Attempt {
-        number: after.number,
-        round: after.round,
-        trigger: lease.due.cause,
-        report,
-    };
+    let attempt =
+        Attempt { number: after.number, round: after.round, trigger: lease.due.cause, report };
     let effects = vec![Effect::Attempt(Box::new(attempt))];
     let next = next_due(&after, policy.schedule, retry_after, now);
     let at_once = State::Due(Due { at: now, cause: Trigger::Replay });

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::delivery::CancelReason;
 use crate::endpoint_url::EndpointUrl;
-use crate::header::{CustomHeaders, HeaderPrefix};
+use crate::header::CustomHeaders;
 use crate::id::EndpointId;
 use crate::secret::SecretSet;
 use crate::subscription::Subscription;
@@ -101,7 +101,7 @@ struct Stored {
     #[serde(default)]
     description: String,
     #[serde(default)]
-    headers: Vec<(String, String)>,
+    headers: CustomHeaders,
     #[serde(default)]
     subscription: Subscription,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,17 +118,10 @@ pub struct UnusableSettings(String);
 impl EndpointSettings {
     /// The stored form, JSON. Holds credentials: never shown, never logged.
     pub fn to_stored(&self) -> String {
-        let headers = self
-            .headers
-            .iter()
-            .map(|(name, value)| {
-                (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
-            })
-            .collect();
         let stored = Stored {
             url: self.url.expose().to_owned(),
             description: self.description.clone(),
-            headers,
+            headers: self.headers.clone(),
             subscription: self.subscription.clone(),
             requests_per_second: self.requests_per_second,
             max_in_flight: self.max_in_flight,
@@ -136,24 +129,20 @@ impl EndpointSettings {
         serde_json::to_string(&stored).unwrap_or_default()
     }
 
-    /// Reads the stored form. `https_only` is not asked: a setting made later does not change what
-    /// was accepted earlier.
+    /// Reads the stored form. Neither `https_only` nor the header prefix is asked: a setting made
+    /// later does not change what was accepted earlier.
     ///
     /// # Errors
     /// [`UnusableSettings`] when an older or newer version stored what this one refuses.
-    pub fn from_stored(text: &str, prefix: &HeaderPrefix) -> Result<Self, UnusableSettings> {
+    pub fn from_stored(text: &str) -> Result<Self, UnusableSettings> {
         let unusable = |why: String| UnusableSettings(why);
         let stored: Stored =
             serde_json::from_str(text).map_err(|error| unusable(error.to_string()))?;
-        let headers = CustomHeaders::parse(stored.headers, prefix).map_err(|problems| {
-            let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
-            unusable(problems.join("; "))
-        })?;
         Ok(Self {
             url: EndpointUrl::parse(&stored.url, false)
                 .map_err(|error| unusable(error.to_string()))?,
             description: stored.description,
-            headers,
+            headers: stored.headers,
             subscription: stored.subscription,
             requests_per_second: stored.requests_per_second,
             max_in_flight: stored.max_in_flight,

@@ -39,15 +39,7 @@ pub enum InvalidSchedule {
 impl Default for Schedule {
     /// The promise: 0, +1 min, +5 min, +30 min, +2 h, +6 h, +24 h.
     fn default() -> Self {
-        Self(vec![
-            Duration::ZERO,
-            MINUTE,
-            5 * MINUTE,
-            30 * MINUTE,
-            2 * HOUR,
-            6 * HOUR,
-            24 * HOUR,
-        ])
+        Self(vec![Duration::ZERO, MINUTE, 5 * MINUTE, 30 * MINUTE, 2 * HOUR, 6 * HOUR, 24 * HOUR])
     }
 }
 

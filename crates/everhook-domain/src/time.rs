@@ -66,7 +66,11 @@ impl Timestamp {
         let parsed = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| InvalidTimestamp)?;
         let millis = i64::try_from(parsed.unix_timestamp_nanos().div_euclid(1_000_000))
             .map_err(|_| InvalidTimestamp)?;
-        if (EARLIEST_MS..=LATEST_MS).contains(&millis) { Ok(Self(millis)) } else { Err(InvalidTimestamp) }
+        if (EARLIEST_MS..=LATEST_MS).contains(&millis) {
+            Ok(Self(millis))
+        } else {
+            Err(InvalidTimestamp)
+        }
     }
 }
 

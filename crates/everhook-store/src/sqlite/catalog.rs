@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
-use everhook_domain::header::HeaderPrefix;
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
 use everhook_domain::tenant::TenantId;
@@ -27,11 +26,7 @@ pub(super) struct Catalog {
 
 impl Catalog {
     /// Reads the database.
-    pub(super) fn load(
-        connection: &Connection,
-        tag: u16,
-        prefix: &HeaderPrefix,
-    ) -> Result<Self, OpenError> {
+    pub(super) fn load(connection: &Connection, tag: u16) -> Result<Self, OpenError> {
         let mut tenants = HashMap::new();
         let mut names = HashMap::new();
         let mut statement = connection.prepare("SELECT no, id FROM tenants")?;
@@ -49,7 +44,7 @@ impl Catalog {
         )?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let endpoint = read_endpoint(row, tag, &names, prefix)?;
+            let endpoint = read_endpoint(row, tag, &names)?;
             endpoints.insert(signed(endpoint.id.sequence()), Arc::new(endpoint));
         }
         Ok(Self::new(1, tag, tenants, endpoints))
@@ -100,7 +95,6 @@ fn read_endpoint(
     row: &Row<'_>,
     tag: u16,
     tenants: &HashMap<i64, TenantId>,
-    prefix: &HeaderPrefix,
 ) -> Result<Endpoint, OpenError> {
     let sequence: i64 = row.get(0)?;
     let created_at: i64 = row.get(4)?;
@@ -118,7 +112,7 @@ fn read_endpoint(
         version: unsigned(row.get(3)?),
         created_at: Timestamp::from_millis(created_at),
         updated_at: Timestamp::from_millis(row.get(5)?),
-        settings: EndpointSettings::from_stored(&row.get::<_, String>(6)?, prefix)
+        settings: EndpointSettings::from_stored(&row.get::<_, String>(6)?)
             .map_err(|error| OpenError::Unusable(format!("endpoint {id}: {error}")))?,
         secrets: SecretSet::from_stored(&row.get::<_, String>(7)?)
             .map_err(|error| OpenError::Unusable(format!("endpoint {id}: {error}")))?,

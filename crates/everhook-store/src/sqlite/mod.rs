@@ -36,7 +36,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::endpoint::Endpoint;
-use everhook_domain::header::HeaderPrefix;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::{Clock, Timestamp};
@@ -74,8 +73,6 @@ const ROOM_WAIT: Duration = Duration::from_millis(100);
 pub struct SqliteOptions {
     /// The rules that the store applies.
     pub policy: StorePolicy,
-    /// The prefix of the product's own headers, which stored custom headers may not use.
-    pub header_prefix: HeaderPrefix,
     /// Whom to tell of work.
     pub handoff: Arc<dyn Handoff>,
     /// Times the gathering of commits.
@@ -291,7 +288,7 @@ fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, O
             options.new_tag
         }
     };
-    let catalog = Catalog::load(&connection, tag, &options.header_prefix)?;
+    let catalog = Catalog::load(&connection, tag)?;
     let catalog = Arc::new(RwLock::new(Arc::new(catalog)));
     let handoff = options.handoff;
     let core =
