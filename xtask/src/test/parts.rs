@@ -1,0 +1,88 @@
+//! The table of parts, in the order in which they run: cheap and telling first.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Outcome, Part, Run};
+use crate::check;
+use crate::job::Job;
+use crate::postgres::URL_VARIABLE;
+
+/// The time limit of the suites that simulate or kill thousands of times.
+const LONG: Duration = Duration::from_secs(40 * 60);
+
+/// Everything that `cargo xtask test` runs.
+pub const PARTS: &[Part] = &[
+    part("format", "rustfmt has nothing to say", true, |run| {
+        run.one(Job::cargo(&["fmt", "--all", "--", "--check", "--color=never"]))
+    }),
+    part("tidy", "sizes, words and module docs are as agreed", true, |_| {
+        Ok(check::outcome(&check::tree()?))
+    }),
+    part("edges", "crates depend on each other as drawn", true, |_| {
+        Ok(check::outcome(&check::edges::violations()?))
+    }),
+    part("deny", "licences, duplicate versions and sources are as agreed", true, check::deny::part),
+    part("clippy", "no lint complains, tests and features included", true, clippy),
+    part("docs", "the documentation builds, and its links lead somewhere", true, docs),
+    part("services", "PostgreSQL is there", false, |run| {
+        run.postgres().map(|_| Outcome::passed(1))
+    }),
+    part("release", "the product builds as it is shipped", false, |run| {
+        run.one(Job::cargo(&["build", "--release", "--locked", "-p", "everhook"]))
+    }),
+    part("workspace", "tests of every crate, as shipped, on both databases", false, workspace),
+    part(
+        "simulation",
+        "thousands of simulated worlds, and planted faults are found",
+        false,
+        |run| {
+            let suite = suite("everhook-engine", "simulation");
+            run.tests(suite.env("EVERHOOK_SIM_SEEDS", run.seeds.to_string()).limit(LONG))
+        },
+    ),
+    part("crash", "kill -9 of the real binary loses nothing", false, |run| {
+        run.tests(suite("everhook", "crash").limit(LONG))
+    }),
+    part("power-cut", "what was not synced is gone, and nothing accepted is", false, |run| {
+        run.tests(suite("everhook", "power_cut").limit(LONG))
+    }),
+    part("interop", "official Standard Webhooks libraries accept us", false, crate::interop::part),
+    part("fuzz", "no parser of foreign bytes falls over", false, crate::fuzz::part),
+];
+
+const fn part(
+    name: &'static str,
+    shows: &'static str,
+    check: bool,
+    run: fn(&mut Run) -> Result<Outcome>,
+) -> Part {
+    Part { name, shows, check, run }
+}
+
+fn clippy(run: &mut Run) -> Result<Outcome> {
+    let lint = ["clippy", "--workspace", "--all-targets"];
+    let deny = ["--", "-D", "warnings"];
+    let shipped = run.one(Job::cargo(&lint).args(deny))?;
+    let faults = run.one(Job::cargo(&lint).args(["--all-features"]).args(deny))?;
+    Ok(shipped.and(faults))
+}
+
+fn docs(run: &mut Run) -> Result<Outcome> {
+    let doc = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    run.one(Job::cargo(&doc).env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+/// Without features: the crash points and planted faults of the suites are not in the product.
+fn workspace(run: &mut Run) -> Result<Outcome> {
+    let url = run.postgres()?;
+    let tests = Job::cargo(&["test", "--workspace", "--no-fail-fast"]);
+    run.tests(tests.env(URL_VARIABLE, url))
+}
+
+/// A suite of its own, with the crash points and planted faults built in.
+fn suite(package: &str, name: &str) -> Job {
+    Job::cargo(&["test", "--release", "--no-fail-fast", "--features", "faults"])
+        .args(["-p", package, "--test", name])
+}
