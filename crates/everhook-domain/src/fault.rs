@@ -1,7 +1,7 @@
 //! Named crash points and planted faults: how the test suites reach into the running product.
 //!
 //! Without the feature `faults`, which no release has, every function here is an empty inline one.
-//! With it, a test (for its own thread) or the binary (for the process) installs a [`Hook`] that is
+//! With it, a test (for its own thread) or the binary (for the process) installs a hook that is
 //! asked at every [`Step`], and chooses at most one [`Plant`], a deliberate bug that a suite must
 //! find.
 

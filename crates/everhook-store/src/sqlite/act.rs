@@ -14,8 +14,9 @@ use rusqlite::{OptionalExtension, params};
 
 use super::claimed;
 use super::code;
+use super::command::{Verb, VerbError};
 use super::row::{COLUMNS, DeliveryRow, first_key, key_of, last_key, signed};
-use super::writer::{Tx, Verb, VerbError, endpoint_no};
+use super::tx::{Tx, endpoint_no};
 use crate::claim::{Claim, Claimed};
 use crate::error::Refusal;
 use crate::reading::DeliveryRecord;

@@ -11,8 +11,9 @@ use rusqlite::{OptionalExtension, params};
 
 use super::claimed;
 use super::code;
+use super::command::{Verb, VerbError};
 use super::row::{signed, unsigned};
-use super::writer::{Tx, Verb, VerbError, endpoint_no};
+use super::tx::{Tx, endpoint_no};
 use crate::claim::{Claim, Claimed};
 use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;

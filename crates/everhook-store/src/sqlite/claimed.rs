@@ -3,9 +3,10 @@
 use everhook_domain::idempotency::{self, IdempotencyRecord, Verdict};
 use everhook_domain::time::Timestamp;
 
+use super::command::VerbError;
 use super::keys::KeyEntry;
 use super::record;
-use super::writer::{Tx, VerbError};
+use super::tx::Tx;
 use crate::claim::{Claim, Claimed};
 
 /// Runs `effect` unless the claim's key is live, and remembers its answer.

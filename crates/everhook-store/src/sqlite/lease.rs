@@ -6,9 +6,10 @@ use everhook_domain::fault::{self, Plant};
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::command::{Verb, VerbError};
 use super::record;
 use super::row::{COLUMNS, DeliveryRow, first_key, key_of};
-use super::writer::{Tx, Verb, VerbError, endpoint_no};
+use super::tx::{Tx, endpoint_no};
 use crate::error::Refusal;
 use crate::handoff::Share;
 use crate::sending::{LaneDue, LeasedDelivery, Settled, Settlement, SettlementResult, Wanted};

@@ -3,7 +3,8 @@
 //! | file | concept |
 //! | --- | --- |
 //! | `schema` | opening, settings, migrations |
-//! | `writer` | one transaction a batch; what is in memory beside the file |
+//! | `writer`, `tx`, `memory` | one transaction a batch; what is in memory beside the file |
+//! | `command` | a verb, and its way back to the caller |
 //! | `thread` | gathers commands into batches |
 //! | `catalog` | tenants and endpoints with their numbers |
 //! | `keys` | the exact map of all deduplication keys |
@@ -19,8 +20,10 @@ mod catalog;
 mod change;
 mod claimed;
 mod code;
+mod command;
 mod keys;
 mod lease;
+mod memory;
 mod publish;
 mod reading;
 mod record;
@@ -28,6 +31,7 @@ mod row;
 mod schema;
 mod sweep;
 mod thread;
+mod tx;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -59,9 +63,12 @@ use crate::sending::{
     StorePolicy, Targets, Wanted,
 };
 use catalog::Catalog;
+use command::{Call, Command, Verb, VerbError};
+use memory::Memory;
 use reading::Reader;
 use thread::WriterThread;
-use writer::{Call, Command, Tx, Verb, VerbError, WriterCore};
+use tx::Tx;
+use writer::WriterCore;
 
 /// Reading connections.
 const READERS_MAX: usize = 4;
@@ -275,11 +282,11 @@ type Prepared = (WriterCore, Arc<RwLock<Arc<Catalog>>>, Arc<dyn Handoff>);
 
 fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, OpenError> {
     schema::prepare_writer(&connection)?;
-    let tag = match writer::meta(&connection, "tag")? {
+    let tag = match tx::meta(&connection, "tag")? {
         Some(tag) => u16::try_from(tag).map_err(|_| OpenError::Unusable(format!("tag {tag}")))?,
         None => {
             let transaction = connection.unchecked_transaction()?;
-            writer::set_meta(&transaction, "tag", i64::from(options.new_tag))?;
+            tx::set_meta(&transaction, "tag", i64::from(options.new_tag))?;
             transaction.execute(
                 "INSERT INTO tenants (id, created_at) VALUES (?1, ?2)",
                 (TenantId::default_tenant().as_str(), options.clock.wall().as_millis()),
@@ -291,8 +298,8 @@ fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, O
     let catalog = Catalog::load(&connection, tag)?;
     let catalog = Arc::new(RwLock::new(Arc::new(catalog)));
     let handoff = options.handoff;
-    let core =
-        WriterCore::new(connection, options.policy, Arc::clone(&handoff), Arc::clone(&catalog))?;
+    let memory = Memory::load(&connection, Arc::clone(&catalog))?;
+    let core = WriterCore::new(connection, options.policy, Arc::clone(&handoff), memory);
     Ok((core, catalog, handoff))
 }
 
@@ -472,7 +479,7 @@ impl Verb for ProbeVerb {
     type Output = ();
 
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), VerbError> {
-        let probes = writer::meta(tx.connection, "probes")?.unwrap_or(0);
-        Ok(writer::set_meta(tx.connection, "probes", probes.wrapping_add(1))?)
+        let probes = tx::meta(tx.connection, "probes")?.unwrap_or(0);
+        Ok(tx::set_meta(tx.connection, "probes", probes.wrapping_add(1))?)
     }
 }

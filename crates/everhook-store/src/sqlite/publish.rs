@@ -19,9 +19,10 @@ use rusqlite::{OptionalExtension, params};
 
 use super::claimed;
 use super::code;
+use super::command::{Verb, VerbError};
 use super::keys::KeyEntry;
 use super::row::{DeliveryRow, event_id, signed, unsigned};
-use super::writer::{Tx, Verb, VerbError, endpoint_no};
+use super::tx::{Tx, endpoint_no};
 use crate::claim::{Claim, Claimed};
 use crate::directory::Directory;
 use crate::error::Refusal;

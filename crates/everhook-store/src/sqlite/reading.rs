@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::catalog::Catalog;
 use super::code::{self, UnknownCode};
 use super::row::{COLUMNS, DeliveryRow, bad, event_id, first_key, key_of, last_key, signed};
-use super::writer::meta;
+use super::tx::meta;
 use super::{lease, record};
 use crate::error::StoreError;
 use crate::reading::{

@@ -7,8 +7,9 @@ use everhook_domain::delivery::{CancelReason, Input, State};
 use everhook_domain::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
+use super::command::{Verb, VerbError};
 use super::row::{COLUMNS, DeliveryRow};
-use super::writer::{Tx, Verb, VerbError};
+use super::tx::Tx;
 use super::{code, keys, record};
 use crate::jobs::JobStep;
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 use everhook_domain::time::Clock;
 use tokio::sync::watch;
 
-use super::writer::{Command, WriterCore};
+use super::command::Command;
+use super::writer::WriterCore;
 use crate::error::StoreError;
 
 /// How commands are gathered into one commit.

@@ -1,0 +1,148 @@
+//! What the writer holds in memory beside the database: a mirror of what is committed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use everhook_domain::delivery::Token;
+use everhook_domain::id::EndpointId;
+use everhook_domain::key::KeyHash;
+use everhook_domain::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::catalog::Catalog;
+use super::keys::{KeyEntry, Keys};
+use super::row::unsigned;
+use super::tx::{meta, set_meta};
+use crate::handoff::{Handoff, Share};
+
+/// Bits of a token below the epoch.
+const EPOCH_SHIFT: u32 = 40;
+
+/// The mirror.
+pub(super) struct Memory {
+    pub(super) keys: Keys,
+    catalog: Arc<RwLock<Arc<Catalog>>>,
+    pub(super) counters: Counters,
+    /// Delivery → endpoint of those leased at birth and not settled yet.
+    pub(super) outstanding: BTreeMap<i64, i64>,
+    pub(super) floor: Floor,
+}
+
+/// Numbers that rise with every transaction.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counters {
+    pub(super) next_sequence: i64,
+    pub(super) last_created_at: Timestamp,
+    pub(super) next_token: u64,
+}
+
+/// Where the search for leases of a dead process begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Floor {
+    pub(super) written: i64,
+    /// Before the leases of the process before have lapsed, the floor must not rise.
+    pub(super) may_rise: bool,
+}
+
+/// What a transaction changes in memory, and whom it tells, once it has committed.
+pub(super) struct After {
+    pub(super) counters: Counters,
+    pub(super) floor: Floor,
+    pub(super) keys: HashMap<KeyHash, KeyEntry>,
+    pub(super) forgotten: Vec<(KeyHash, i64)>,
+    pub(super) catalog: Option<Arc<Catalog>>,
+    pub(super) leased_at_birth: Vec<(i64, i64)>,
+    pub(super) ended: Vec<i64>,
+    pub(super) due: Vec<(EndpointId, Share, Timestamp)>,
+    pub(super) jobs_pending: bool,
+}
+
+impl Counters {
+    /// Whether the lease is one of an earlier process.
+    pub(super) fn is_void(&self, token: Token) -> bool {
+        token.0 >> EPOCH_SHIFT < self.next_token >> EPOCH_SHIFT
+    }
+}
+
+impl After {
+    /// No change yet.
+    pub(super) fn new(counters: Counters, floor: Floor) -> Self {
+        Self {
+            counters,
+            floor,
+            keys: HashMap::new(),
+            forgotten: Vec::new(),
+            catalog: None,
+            leased_at_birth: Vec::new(),
+            ended: Vec::new(),
+            due: Vec::new(),
+            jobs_pending: false,
+        }
+    }
+
+    /// Tells the engine what the commit means for it.
+    pub(super) fn tell(&self, handoff: &dyn Handoff) {
+        if self.catalog.is_some() {
+            handoff.directory_changed();
+        }
+        for (endpoint, share, at) in &self.due {
+            handoff.due(*endpoint, *share, *at);
+        }
+        if self.jobs_pending {
+            handoff.jobs_pending();
+        }
+    }
+}
+
+impl Memory {
+    /// Reads what is committed. Begins a new epoch, in which all older leases are void.
+    pub(super) fn load(
+        connection: &Connection,
+        catalog: Arc<RwLock<Arc<Catalog>>>,
+    ) -> rusqlite::Result<Self> {
+        let epoch = meta(connection, "epoch")?.unwrap_or(0) + 1;
+        set_meta(connection, "epoch", epoch)?;
+        let (last_sequence, last_created_at) = connection
+            .query_row("SELECT seq, created_at FROM events ORDER BY seq DESC LIMIT 1", [], |row| {
+                Ok((row.get::<_, i64>(0)?, Timestamp::from_millis(row.get(1)?)))
+            })
+            .optional()?
+            .unwrap_or_default();
+        Ok(Self {
+            keys: Keys::load(connection)?,
+            catalog,
+            counters: Counters {
+                next_sequence: last_sequence + 1,
+                last_created_at,
+                next_token: unsigned(epoch) << EPOCH_SHIFT,
+            },
+            outstanding: BTreeMap::new(),
+            floor: Floor {
+                written: meta(connection, "lease_floor")?.unwrap_or(0),
+                may_rise: false,
+            },
+        })
+    }
+
+    /// Tenants and endpoints as committed.
+    pub(super) fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes over what a committed transaction changed.
+    pub(super) fn take_over(&mut self, after: &mut After) {
+        self.counters = after.counters;
+        self.floor = after.floor;
+        self.keys.extend(std::mem::take(&mut after.keys));
+        for (key, target) in &after.forgotten {
+            self.keys.forget(key, *target);
+        }
+        self.outstanding.extend(after.leased_at_birth.drain(..));
+        for key in &after.ended {
+            self.outstanding.remove(key);
+        }
+        if let Some(catalog) = &after.catalog {
+            *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(catalog);
+        }
+    }
+}

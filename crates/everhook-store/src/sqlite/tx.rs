@@ -1,0 +1,239 @@
+//! A running transaction: what a verb sees, and what it will change in memory.
+//!
+//! Nothing here touches the writer's own maps: what a transaction changes is collected in [`After`],
+//! which the writer takes over once the commit is on the disk.
+
+use std::sync::Arc;
+
+use everhook_domain::delivery::{self, Effect, Input, Policy, State, Token};
+use everhook_domain::endpoint::Endpoint;
+use everhook_domain::id::EndpointId;
+use everhook_domain::key::KeyHash;
+use everhook_domain::tenant::TenantId;
+use everhook_domain::time::Timestamp;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::catalog::Catalog;
+use super::command::VerbError;
+use super::keys::{self, KeyEntry};
+use super::memory::{After, Memory};
+use super::record;
+use super::row::{DeliveryRow, share_of, signed};
+use crate::error::Refusal;
+use crate::sending::StorePolicy;
+
+/// The lease floor is written when it has risen by this many events.
+const FLOOR_STEP: i64 = 4_096;
+/// After this many new keys, expired ones are looked for.
+const KEYS_BETWEEN_PRUNES: i64 = 1_024;
+
+/// A running transaction.
+pub(super) struct Tx<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) policy: &'a StorePolicy,
+    memory: &'a Memory,
+    catalog: Arc<Catalog>,
+    after: After,
+}
+
+impl<'a> Tx<'a> {
+    /// A transaction that has begun on this connection.
+    pub(super) fn new(
+        connection: &'a Connection,
+        policy: &'a StorePolicy,
+        memory: &'a Memory,
+    ) -> Self {
+        let after = After::new(memory.counters, memory.floor);
+        Self { connection, policy, memory, catalog: memory.catalog(), after }
+    }
+
+    /// What is to change in memory once it has committed.
+    pub(super) fn into_after(self) -> After {
+        self.after
+    }
+
+    /// Tenants and endpoints as this transaction sees them.
+    pub(super) fn catalog(&self) -> &Arc<Catalog> {
+        self.after.catalog.as_ref().unwrap_or(&self.catalog)
+    }
+
+    /// Replaces the catalog once the transaction has committed.
+    pub(super) fn set_catalog(&mut self, catalog: Catalog) {
+        self.after.catalog = Some(Arc::new(catalog));
+    }
+
+    /// The tag in this database's ids.
+    pub(super) fn tag(&self) -> u16 {
+        self.catalog.tag
+    }
+
+    /// The tenant's number.
+    pub(super) fn tenant(&self, tenant: &TenantId) -> Result<i64, Refusal> {
+        self.catalog().tenant_no(tenant).ok_or(Refusal::NotFound)
+    }
+
+    /// An endpoint by its number.
+    pub(super) fn endpoint(&self, number: i64) -> Option<&Arc<Endpoint>> {
+        self.catalog().endpoint(number)
+    }
+
+    /// The next event's sequence and instant of acceptance, which never falls.
+    pub(super) fn next_event(&mut self, now: Timestamp) -> (i64, Timestamp) {
+        let sequence = self.after.counters.next_sequence;
+        self.after.counters.next_sequence += 1;
+        self.after.counters.last_created_at = self.after.counters.last_created_at.max(now);
+        (sequence, self.after.counters.last_created_at)
+    }
+
+    /// A token that no lease of this store has had.
+    pub(super) fn next_token(&mut self) -> Token {
+        self.after.counters.next_token += 1;
+        Token(self.after.counters.next_token)
+    }
+
+    /// Whether the lease is one of an earlier process.
+    pub(super) fn is_void(&self, token: Token) -> bool {
+        self.after.counters.is_void(token)
+    }
+
+    /// The live entry of a key, this transaction's own among them.
+    pub(super) fn key(&self, key: &KeyHash, now: Timestamp) -> Option<KeyEntry> {
+        match self.after.keys.get(key) {
+            Some(entry) if entry.expires_at > now => Some(*entry),
+            Some(_) | None => self.memory.keys.live(key, now),
+        }
+    }
+
+    /// Remembers a key.
+    pub(super) fn remember(&mut self, key: KeyHash, entry: KeyEntry) -> rusqlite::Result<()> {
+        // Now and then, so that what has expired is forgotten.
+        if keys::append(self.connection, &key, entry)? % KEYS_BETWEEN_PRUNES == 0 {
+            self.jobs_pending();
+        }
+        self.after.keys.insert(key, entry);
+        Ok(())
+    }
+
+    /// Forgets pruned keys.
+    pub(super) fn forget(&mut self, pruned: Vec<(KeyHash, i64)>) {
+        self.after.forgotten.extend(pruned);
+    }
+
+    /// Notes a delivery leased in the transaction that makes it.
+    pub(super) fn leased_at_birth(&mut self, row: &DeliveryRow) {
+        self.after.leased_at_birth.push((row.key, row.endpoint));
+    }
+
+    /// Deliveries leased at birth to this endpoint and not settled yet.
+    pub(super) fn outstanding_to(&self, endpoint: i64) -> Vec<i64> {
+        self.memory
+            .outstanding
+            .iter()
+            .filter(|(_, to)| **to == endpoint)
+            .map(|(key, _)| *key)
+            .collect()
+    }
+
+    /// Where the search for leases of a dead process begins.
+    pub(super) fn lease_floor(&self) -> i64 {
+        self.after.floor.written
+    }
+
+    /// All leases of the process before have ended.
+    pub(super) fn lapsed(&mut self) {
+        self.after.floor.may_rise = true;
+    }
+
+    /// Says that a job has work.
+    pub(super) fn jobs_pending(&mut self) {
+        self.after.jobs_pending = true;
+    }
+
+    /// Tells the engine, after the commit, when a delivery is due.
+    pub(super) fn hint(&mut self, row: &DeliveryRow) {
+        if let State::Due(due) = row.state
+            && let Some(endpoint) = self.endpoint(row.endpoint)
+        {
+            let hint = (endpoint.id, share_of(&row.progress), due.at);
+            self.after.due.push(hint);
+        }
+    }
+
+    /// Lets the state machine decide, and writes what it decided.
+    pub(super) fn step(
+        &mut self,
+        row: &mut DeliveryRow,
+        input: Input,
+        now: Timestamp,
+    ) -> Result<(), VerbError> {
+        let policy = Policy {
+            schedule: &self.policy.schedule,
+            interruptions_max: self.policy.interruptions_max,
+            honor_retry_after: self.policy.honor_retry_after,
+            endpoint_gone: self.endpoint(row.endpoint).and_then(|endpoint| endpoint.state.gone()),
+        };
+        let (state, progress, effects) =
+            delivery::step(row.state, row.progress, input, policy, now)?;
+        if row.leased_at_birth && !matches!(state, State::Leased(_)) {
+            self.after.ended.push(row.key);
+            row.leased_at_birth = false;
+        }
+        row.state = state;
+        row.progress = progress;
+        row.update(self.connection)?;
+        for effect in effects {
+            match effect {
+                Effect::Attempt(attempt) => {
+                    record::insert_attempt(self.connection, row.key, &attempt)?;
+                }
+                Effect::Interruption { token } => {
+                    record::insert_interruption(self.connection, row.key, token, now)?;
+                }
+            }
+        }
+        self.hint(row);
+        Ok(())
+    }
+
+    /// Writes the lease floor when it has risen far enough. It is that of the last commit, so it
+    /// is at most too low.
+    pub(super) fn raise_floor(&mut self) -> rusqlite::Result<()> {
+        if !self.after.floor.may_rise {
+            return Ok(());
+        }
+        let floor = self
+            .memory
+            .outstanding
+            .first_key_value()
+            .map_or(self.after.counters.next_sequence, |(key, _)| key >> 16);
+        if floor >= self.after.floor.written + FLOOR_STEP {
+            set_meta(self.connection, "lease_floor", floor)?;
+            self.after.floor.written = floor;
+        }
+        Ok(())
+    }
+}
+
+/// A number kept in the table `meta`.
+pub(super) fn meta(connection: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached("SELECT value FROM meta WHERE name = ?1")?
+        .query_row([name], |row| row.get(0))
+        .optional()
+}
+
+/// Sets a number in the table `meta`.
+pub(super) fn set_meta(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO meta (name, value) VALUES (?1, ?2) \
+             ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        )?
+        .execute(params![name, value])?;
+    Ok(())
+}
+
+/// The number of an endpoint in the database.
+pub(super) fn endpoint_no(id: EndpointId) -> i64 {
+    signed(id.sequence())
+}
