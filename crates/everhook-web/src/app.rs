@@ -1,0 +1,216 @@
+//! What every route has at hand: the store, the settings, and how requests are let in.
+//!
+//! Order of a request: credentials, tenant, headers, sizes, and only then its body. A refusal at any
+//! of these costs no store call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use axum::extract::Request;
+use everhook_domain::idempotency::IdempotencyKey;
+use everhook_domain::time::Timestamp;
+use everhook_store::{Directory, Store, StoreError};
+use http::request::Parts;
+use http::{HeaderMap, header};
+
+use crate::access::Caller;
+use crate::body::{self, Bodies, Held};
+use crate::post::Keyed;
+use crate::problem::{Problem, ProblemKind};
+use crate::settings::WebSettings;
+
+/// Failures of the store are logged at most this often, so that an outage does not fill the disk.
+const LOG_INTERVAL_MS: i64 = 1_000;
+
+/// What every route has at hand.
+pub(crate) struct App {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) settings: WebSettings,
+    bodies: Bodies,
+    failures: FailureLog,
+}
+
+/// A caller who was let in, and the directory at that time.
+pub(crate) struct Admitted {
+    pub(crate) caller: Caller,
+    pub(crate) directory: Arc<Directory>,
+}
+
+/// A request with a body that was let in.
+pub(crate) struct Sent<'a> {
+    pub(crate) admitted: Admitted,
+    pub(crate) body: Held<'a>,
+    /// Where the request carries an `Idempotency-Key`.
+    pub(crate) keyed: Option<Keyed>,
+}
+
+impl App {
+    pub(crate) fn new(store: Arc<dyn Store>, settings: WebSettings) -> Self {
+        let limits = settings.body_limits;
+        let bodies = Bodies::new(limits.in_flight_bytes_max, limits.timeout);
+        Self { store, settings, bodies, failures: FailureLog::default() }
+    }
+
+    /// The present.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.settings.now)()
+    }
+
+    /// Lets a request in by its headers.
+    ///
+    /// # Errors
+    /// `unauthorized`, `invalid-header`, `unknown-tenant`, or the store's.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Problem> {
+        let caller = self.settings.access.authenticate(headers)?;
+        let directory = self.store.directory().map_err(|error| self.problem(&error))?;
+        if !directory.has_tenant(&caller.tenant) {
+            let detail = "there is no tenant with the id in the header Everhook-Tenant";
+            return Err(Problem::new(ProblemKind::UnknownTenant, detail));
+        }
+        Ok(Admitted { caller, directory })
+    }
+
+    /// Lets a POST in, with its whole body of at most `limit` bytes. `Idempotency-Key` is honoured.
+    ///
+    /// # Errors
+    /// As [`App::admit`], and those of the body and the key.
+    pub(crate) async fn admit_post(
+        &self,
+        request: Request,
+        limit: usize,
+    ) -> Result<Sent<'_>, Problem> {
+        let (parts, mut body) = request.into_parts();
+        let read = async {
+            let admitted = self.admit(&parts.headers)?;
+            let key = idempotency_key(&parts.headers)?;
+            check_media_type(&parts.headers)?;
+            let body = self.bodies.read(&mut body, limit).await?;
+            let keyed = key.map(|key| Keyed::new(key, &admitted.caller, &parts, body.bytes()));
+            Ok(Sent { admitted, body, keyed })
+        };
+        let read = read.await;
+        self.or_linger(read, &parts, &mut body).await
+    }
+
+    /// Lets a PATCH in, with its whole body.
+    ///
+    /// # Errors
+    /// As [`App::admit`], and those of the body.
+    pub(crate) async fn admit_patch(
+        &self,
+        parts: &Parts,
+        mut body: axum::body::Body,
+    ) -> Result<Sent<'_>, Problem> {
+        let read = async {
+            let admitted = self.admit(&parts.headers)?;
+            check_media_type(&parts.headers)?;
+            let limit = self.settings.body_limits.body_bytes_max;
+            let body = self.bodies.read(&mut body, limit).await?;
+            Ok(Sent { admitted, body, keyed: None })
+        };
+        let read = read.await;
+        self.or_linger(read, parts, &mut body).await
+    }
+
+    async fn or_linger<'a>(
+        &self,
+        read: Result<Sent<'a>, Problem>,
+        parts: &Parts,
+        body: &mut axum::body::Body,
+    ) -> Result<Sent<'a>, Problem> {
+        if read.is_err() {
+            body::linger(&parts.headers, body).await;
+        }
+        read
+    }
+
+    /// What is answered for an error of the store. What is ours to mend goes to the log.
+    pub(crate) fn problem(&self, error: &StoreError) -> Problem {
+        self.failures.note(error, self.now());
+        Problem::from(error)
+    }
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+    let lines = headers.get_all("idempotency-key").iter().map(http::HeaderValue::as_bytes);
+    IdempotencyKey::from_headers(lines)
+        .map_err(|error| Problem::new(ProblemKind::InvalidIdempotencyKey, error.to_string()))
+}
+
+/// Refuses bodies that say of themselves that they are something else than plain JSON. One that
+/// says nothing is taken for JSON.
+fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let empty = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length == "0");
+    if let Some(value) = headers.get(header::CONTENT_TYPE)
+        && !empty
+        && !is_json(value.as_bytes())
+    {
+        let detail = "send JSON with the header 'Content-Type: application/json'";
+        return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
+    }
+    let identity = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(header::CONTENT_ENCODING).iter().all(identity) {
+        let detail = "compressed bodies are not read; send it without Content-Encoding";
+        return Err(Problem::new(ProblemKind::UnsupportedMediaType, detail));
+    }
+    Ok(())
+}
+
+/// `application/json` or any `+json` (RFC 6839 §3.1), whatever the parameters.
+fn is_json(media_type: &[u8]) -> bool {
+    let essence = media_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let suffix = essence.len().checked_sub(b"+json".len()).map(|at| &essence[at..]);
+    essence.eq_ignore_ascii_case(b"application/json")
+        || suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json"))
+}
+
+/// Logs failures of the store, and how many it left out.
+#[derive(Debug, Default)]
+struct FailureLog {
+    logged_at_ms: AtomicI64,
+    left_out: AtomicU64,
+}
+
+impl FailureLog {
+    fn note(&self, error: &StoreError, now: Timestamp) {
+        if let StoreError::Refused(_) = error {
+            return;
+        }
+        let last = self.logged_at_ms.load(Ordering::Relaxed);
+        let now = now.as_millis();
+        let due = now.saturating_sub(last) >= LOG_INTERVAL_MS
+            && self
+                .logged_at_ms
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if due {
+            let left_out = self.left_out.swap(0, Ordering::Relaxed);
+            tracing::error!(%error, left_out, "a request failed in the store");
+        } else {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_types() {
+        for (text, json) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("application/json ;x", true),
+            ("application/cloudevents+json", true),
+            ("text/json", false),
+            ("application/x-www-form-urlencoded", false),
+            ("text/plain", false),
+            ("+json", true),
+            ("json", false),
+            ("", false),
+        ] {
+            assert_eq!(is_json(text.as_bytes()), json, "{text}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Everhook's HTTP side: the API under `/api/v1`, its problems, and the server that carries it.
+//!
+//! Requests become domain types or problems here, and domain types become JSON; nothing else
+//! happens in between. This crate knows status codes and nobody else does; it calls the store and
+//! never the engine. It holds no state of its own: after a crash there is nothing to repair.
+//!
+//! | module | what it is about |
+//! | --- | --- |
+//! | [`access`] | credentials to caller |
+//! | [`api`] | the routes |
+//! | [`cursor`] | where lists go on |
+//! | [`endpoint`] | an endpoint's settings, read and shown |
+//! | [`event`] | published events, read |
+//! | [`json`] | reading foreign JSON |
+//! | [`problem`] | errors and their status codes |
+//! | [`query`] | query parameters |
+//! | [`server`] | connections |
+//! | [`settings`] | what the binary hands in |
+
+pub mod access;
+mod answer;
+pub mod api;
+mod app;
+mod body;
+pub mod cursor;
+pub mod endpoint;
+pub mod event;
+pub mod json;
+mod post;
+pub mod problem;
+pub mod query;
+mod seal;
+pub mod server;
+pub mod settings;
+
+pub use access::Access;
+pub use api::router;
+pub use server::{ServerLimits, serve};
+pub use settings::{BodyLimits, Entropy, Now, WebSettings};

@@ -1,0 +1,161 @@
+//! Connections: HTTP/1.1 directly on hyper, every task owned, every wait bounded.
+//!
+//! The listener and the stop signal are handed in. On stop nothing new is accepted, requests under
+//! way are answered, idle connections are closed; what is left after a while is cut off. A cut-off
+//! request is no half-done one: its effect is one transaction of the store.
+
+mod stall;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{JoinError, JoinSet};
+use tower_service::Service;
+
+use stall::NoStall;
+
+/// How long accepting rests after it failed, as when file descriptors have run out.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// The least that hyper can work with.
+const HEAD_BYTES_MIN: usize = 8_192;
+
+/// Bounds of connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Connections at the same time; more wait in the listener's queue.
+    pub connections_max: usize,
+    /// The longest time from the end of one request to the complete head of the next: bounds idle
+    /// connections and slowly sent heads alike.
+    pub idle_timeout: Duration,
+    /// The longest time that a client may take nothing of an answer.
+    pub stall_timeout: Duration,
+    /// The largest request line and headers together, in bytes; at least 8,192.
+    pub head_bytes_max: usize,
+    /// How long requests under way may go on after the stop signal.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            connections_max: 4_096,
+            idle_timeout: Duration::from_secs(60),
+            stall_timeout: Duration::from_secs(30),
+            head_bytes_max: 65_536,
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves until `stop` is ready, and returns when every connection has ended.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: impl Future<Output = ()> + Send,
+    limits: ServerLimits,
+) {
+    let slots = Arc::new(Semaphore::new(limits.connections_max));
+    let (stopping, stopped) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            Some(ended) = connections.join_next() => note_panic(ended),
+            (slot, stream) = accept(&listener, &slots) => {
+                connections.spawn(connection(slot, stream, router.clone(), stopped.clone(), limits));
+            }
+        }
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    let drained = async {
+        while let Some(ended) = connections.join_next().await {
+            note_panic(ended);
+        }
+    };
+    if tokio::time::timeout(limits.drain_timeout, drained).await.is_err() {
+        tracing::warn!(
+            left = connections.len(),
+            "connections did not end in time and were cut off"
+        );
+        connections.shutdown().await;
+    }
+}
+
+/// The next connection, once there is room for one.
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> (Option<OwnedSemaphorePermit>, TcpStream) {
+    // The semaphore is never closed.
+    let slot = Arc::clone(slots).acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (slot, stream),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    slot: Option<OwnedSemaphorePermit>,
+    stream: TcpStream,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+    limits: ServerLimits,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection ended before it began");
+        return;
+    }
+    let io = NoStall::new(TokioIo::new(stream), limits.stall_timeout);
+    let service = service_fn(move |request| answer(router.clone(), request));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout)
+        .max_buf_size(limits.head_bytes_max.max(HEAD_BYTES_MIN))
+        .serve_connection(io, service);
+    tokio::pin!(connection);
+    let stop = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = stop => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+    drop(slot);
+}
+
+async fn answer(
+    mut router: Router,
+    request: hyper::Request<Incoming>,
+) -> Result<Response, Infallible> {
+    router.call(request.map(Body::new)).await
+}
+
+fn note_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!("a request ended in a panic and its connection was closed");
+    }
+}

@@ -1,0 +1,87 @@
+//! What the binary hands in: rules, limits, time and chance.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use everhook_domain::time::Timestamp;
+
+use crate::access::Access;
+use crate::endpoint::EndpointRules;
+
+/// Tells the present, which must never go back (see
+/// [`SteadyTime`](everhook_domain::time::SteadyTime)); the same for web and engine.
+pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+/// Fills bytes that nobody can guess.
+pub type Entropy = Arc<dyn Fn(&mut [u8]) + Send + Sync>;
+
+/// Bounds of what is taken from the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyLimits {
+    /// The largest body of every request but a batch, in bytes (`events.body_bytes_max`).
+    pub body_bytes_max: usize,
+    /// The largest body of a batch of events, in bytes.
+    pub batch_bytes_max: usize,
+    /// All bodies that are held at the same time, in bytes.
+    pub in_flight_bytes_max: usize,
+    /// How long a body may take from its headers to its end.
+    pub timeout: Duration,
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        const MIB: usize = 1_024 * 1_024;
+        Self {
+            body_bytes_max: MIB,
+            batch_bytes_max: 16 * MIB,
+            in_flight_bytes_max: 128 * MIB,
+            timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Everything that the web side depends on besides the store.
+#[derive(Clone)]
+pub struct WebSettings {
+    /// What is accepted as credentials.
+    pub access: Access,
+    /// The present.
+    pub now: Now,
+    /// Chance, for signing secrets and seals.
+    pub entropy: Entropy,
+    /// What endpoints may be.
+    pub endpoint_rules: EndpointRules,
+    /// How long a rotated secret keeps signing (`secrets.overlap`).
+    pub secret_overlap: Duration,
+    /// Bounds of bodies.
+    pub body_limits: BodyLimits,
+    /// `/readyz` turns bad when a delivery has been due for longer.
+    pub ready_due_age_max: Duration,
+}
+
+impl fmt::Debug for WebSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebSettings")
+            .field("access", &self.access)
+            .field("endpoint_rules", &self.endpoint_rules)
+            .field("secret_overlap", &self.secret_overlap)
+            .field("body_limits", &self.body_limits)
+            .field("ready_due_age_max", &self.ready_due_age_max)
+            .finish_non_exhaustive()
+    }
+}
+
+impl WebSettings {
+    /// The settings of a new installation.
+    pub fn new(access: Access, now: Now, entropy: Entropy) -> Self {
+        Self {
+            access,
+            now,
+            entropy,
+            endpoint_rules: EndpointRules::default(),
+            secret_overlap: Duration::from_secs(24 * 3_600),
+            body_limits: BodyLimits::default(),
+            ready_due_age_max: Duration::from_secs(300),
+        }
+    }
+}
