@@ -9,6 +9,7 @@
 //! | `catalog` | tenants and endpoints with their numbers |
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record`, `code` | how things are written |
+//! | `offer` | before publishing: room to send at once |
 //! | `claimed`, `publish`, `lease`, `act`, `change`, `sweep` | the verbs |
 //! | `reading` | single things and lists |
 //!
@@ -24,6 +25,7 @@ mod command;
 mod keys;
 mod lease;
 mod memory;
+mod offer;
 mod publish;
 mod reading;
 mod record;
@@ -36,7 +38,6 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::endpoint::Endpoint;
@@ -52,7 +53,7 @@ pub use thread::GroupCommit;
 use crate::claim::{Claim, Claimed};
 use crate::directory::{Change, Directory, DirectoryStore};
 use crate::error::{Refusal, StoreError};
-use crate::handoff::{Handoff, Offer};
+use crate::handoff::Handoff;
 use crate::jobs::{JobStep, Jobs};
 use crate::reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
@@ -60,7 +61,7 @@ use crate::reading::{
 };
 use crate::sending::{
     Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled, Settlement,
-    StorePolicy, Targets, Wanted,
+    StorePolicy, Wanted,
 };
 use catalog::Catalog;
 use command::{Call, Command, Verb, VerbError};
@@ -72,8 +73,6 @@ use writer::WriterCore;
 
 /// Reading connections.
 const READERS_MAX: usize = 4;
-/// How long publishing waits for room in a healthy lane before it leaves a delivery in the table.
-const ROOM_WAIT: Duration = Duration::from_millis(100);
 
 /// How to open the store.
 #[derive(Clone)]
@@ -241,28 +240,6 @@ impl SqliteStore {
     fn tenant_no(&self, tenant: &TenantId) -> Result<i64, StoreError> {
         Ok(self.catalog().tenant_no(tenant).ok_or(Refusal::NotFound)?)
     }
-
-    /// Asks for room for every target that could be sent to at once.
-    async fn offer(&self, endpoints: Vec<Arc<Endpoint>>, bytes: usize) -> publish::Route {
-        let mut route = Vec::with_capacity(endpoints.len());
-        for endpoint in endpoints {
-            let mut offer = self.handoff.offer(endpoint.id, bytes);
-            if matches!(offer, Offer::Full) {
-                // The engine is behind: wait with it, but never for long.
-                let room = self.handoff.room(endpoint.id);
-                offer = match tokio::time::timeout(ROOM_WAIT, room).await {
-                    Ok(()) => self.handoff.offer(endpoint.id, bytes),
-                    Err(_) => Offer::Declined,
-                };
-            }
-            let permit = match offer {
-                Offer::Room(permit) => Some(permit),
-                Offer::Full | Offer::Declined => None,
-            };
-            route.push((endpoint, permit));
-        }
-        route
-    }
 }
 
 impl Readers {
@@ -330,15 +307,7 @@ impl Sending for SqliteStore {
         now: Timestamp,
     ) -> Result<Claimed<Published>, StoreError> {
         let directory = Arc::clone(&self.catalog().directory);
-        let mut routes = Vec::with_capacity(publish.events.len());
-        for event in &publish.events {
-            let targets = publish::route(&directory, &publish.tenant, publish.targets, event)?;
-            routes.push(match publish.targets {
-                Targets::Subscribed | Targets::Test(_) => {
-                    self.offer(targets, event.envelope.len()).await
-                }
-            });
-        }
+        let routes = offer::routes(&*self.handoff, &directory, &publish).await?;
         let directory_version = directory.version();
         let leased = Vec::new();
         self.run(publish::PublishVerb { publish, claim, now, routes, directory_version, leased })
