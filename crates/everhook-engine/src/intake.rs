@@ -1,0 +1,147 @@
+//! Where the store hands work to the engine: room for new deliveries, and hints of what is due.
+//!
+//! Made before the store, which asks it for room and tells it of work, and before the engine, which
+//! empties it. It declines until the engine has ended the leases of the process before, and again
+//! when the engine stops. What lies here is a copy: a crash loses nothing, the table is the truth.
+//!
+//! Invariant: the deliveries that were given room and have not begun are at most so many a lane, and
+//! those not ended weigh at most so many bytes in all, waiting for their commit included.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use everhook_domain::fault::{self, Step};
+use everhook_domain::id::EndpointId;
+use everhook_domain::time::Timestamp;
+use everhook_store::{Handoff, LeasedDelivery, Offer, Permit, Share};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::lock::lock;
+use crate::room::{Room, Totals};
+use crate::settings::EngineSettings;
+
+/// The engine's side of [`Handoff`].
+#[derive(Debug)]
+pub struct Intake {
+    lane_max: u32,
+    totals: Arc<Totals>,
+    open: AtomicBool,
+    rooms: Mutex<HashMap<EndpointId, Arc<Room>>>,
+    inbox: Mutex<Inbox>,
+    wake: Notify,
+}
+
+/// What came in since the engine last looked.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// Deliveries whose lease has been committed, in that order.
+    pub(crate) handed: Vec<(LeasedDelivery, Permit)>,
+    /// The earliest due times that were told.
+    pub(crate) hints: BTreeMap<(EndpointId, Share), Timestamp>,
+    /// An endpoint may have been paused, resumed or changed.
+    pub(crate) directory_changed: bool,
+    /// Long work waits.
+    pub(crate) jobs_pending: bool,
+}
+
+impl Intake {
+    /// An intake that declines until an engine runs on it.
+    pub fn new(settings: &EngineSettings) -> Arc<Self> {
+        Arc::new(Self {
+            lane_max: settings.lane_handoff_max,
+            totals: Arc::new(Totals::new(settings.handoff_bytes_max)),
+            open: AtomicBool::new(false),
+            rooms: Mutex::default(),
+            inbox: Mutex::default(),
+            wake: Notify::new(),
+        })
+    }
+
+    /// From now on there is room.
+    pub(crate) fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on everything is declined; whoever waits for room is told.
+    pub(crate) fn close(&self) {
+        self.open.store(false, Ordering::SeqCst);
+        lock(&self.rooms).values().for_each(|room| room.tell_all());
+    }
+
+    /// The room of a lane; one that was never asked for is open.
+    pub(crate) fn room_of(&self, endpoint: EndpointId) -> Arc<Room> {
+        let mut rooms = lock(&self.rooms);
+        Arc::clone(rooms.entry(endpoint).or_insert_with(|| Arc::new(Room::new(self.lane_max))))
+    }
+
+    /// Forgets the lanes that are not wanted any more.
+    pub(crate) fn retain(&self, wanted: impl Fn(EndpointId) -> bool) {
+        lock(&self.rooms).retain(|endpoint, _| wanted(*endpoint));
+    }
+
+    /// Takes what came in.
+    pub(crate) fn take(&self) -> Inbox {
+        std::mem::take(&mut *lock(&self.inbox))
+    }
+
+    /// Resolves when something came in since the last time this was awaited.
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        self.wake.notified()
+    }
+
+    /// Whether a delivery is being committed, waits or is under way that room was given for.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.totals.admitted() > 0
+    }
+
+    fn is_open(&self) -> bool {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    fn put(&self, change: impl FnOnce(&mut Inbox)) {
+        change(&mut lock(&self.inbox));
+        self.wake.notify_one();
+    }
+}
+
+#[async_trait]
+impl Handoff for Intake {
+    fn offer(&self, endpoint: EndpointId, bytes: usize) -> Offer {
+        if self.is_open() {
+            self.room_of(endpoint).admit(&self.totals, bytes)
+        } else {
+            Offer::Declined
+        }
+    }
+
+    async fn room(&self, endpoint: EndpointId) {
+        if self.is_open() {
+            self.room_of(endpoint).wait(&self.totals, || self.is_open()).await;
+        }
+    }
+
+    fn hand_over(&self, mut deliveries: Vec<(LeasedDelivery, Permit)>) {
+        for _ in &deliveries {
+            fault::reach(Step::HandedOver);
+        }
+        self.put(|inbox| inbox.handed.append(&mut deliveries));
+    }
+
+    fn due(&self, endpoint: EndpointId, share: Share, at: Timestamp) {
+        self.put(|inbox| {
+            let earliest = inbox.hints.entry((endpoint, share)).or_insert(at);
+            *earliest = at.min(*earliest);
+        });
+    }
+
+    fn directory_changed(&self) {
+        self.put(|inbox| inbox.directory_changed = true);
+    }
+
+    fn jobs_pending(&self) {
+        self.put(|inbox| inbox.jobs_pending = true);
+    }
+}

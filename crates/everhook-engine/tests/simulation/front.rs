@@ -1,0 +1,224 @@
+//! What a process sees of the store: the real one, until the process is dead. What a zombie still
+//! reports goes to the store of the process that took its place.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use async_trait::async_trait;
+use everhook_domain::endpoint::Endpoint;
+use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::tenant::TenantId;
+use everhook_domain::time::Timestamp;
+use everhook_store::sqlite::SqliteStore;
+use everhook_store::{
+    Act, Change, Claim, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory,
+    DirectoryStore, EventDetail, EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery,
+    Page, PageRequest, Publish, Published, Reading, Sending, SentAgain, Settled, Settlement,
+    StoreError, StoreHealth, Wanted,
+};
+
+use crate::process::{Life, Phase};
+use crate::world::World;
+
+/// The store as one process sees it.
+pub(crate) struct Front {
+    world: Arc<World>,
+    life: Arc<Life>,
+    generation: u32,
+    calls: AtomicU64,
+}
+
+impl Front {
+    /// The front of a process.
+    pub(crate) fn new(world: Arc<World>, life: Arc<Life>, generation: u32) -> Self {
+        Self { world, life, generation, calls: AtomicU64::new(0) }
+    }
+
+    /// How often the store was called through here.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(SeqCst)
+    }
+
+    fn store(&self) -> Result<Arc<SqliteStore>, StoreError> {
+        self.world.store().ok_or_else(closed)
+    }
+
+    /// A call that only a process in possession of the database can make.
+    async fn own<T, F>(
+        &self,
+        what: &str,
+        call: impl FnOnce(Arc<SqliteStore>) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        self.calls.fetch_add(1, SeqCst);
+        self.life.unless_dead().await;
+        if self.life.phase() == Phase::Zombie {
+            return Err(closed());
+        }
+        let result = call(self.store()?).await;
+        // A process that died meanwhile does not learn what came of it.
+        self.life.unless_dead().await;
+        if let Err(error) = &result {
+            self.world.note(format_args!("g{} {what}: {error}", self.generation));
+        }
+        result
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the database was taken away".into())
+}
+
+#[async_trait]
+impl Sending for Front {
+    async fn publish(
+        &self,
+        publish: Publish,
+        claim: Option<Claim<Published>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Published>, StoreError> {
+        self.own("publish", async |store| store.publish(publish, claim, now).await).await
+    }
+
+    async fn claim(
+        &self,
+        wanted: Vec<Wanted>,
+        now: Timestamp,
+    ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError> {
+        let claimed = self.own("claim", async |store| store.claim(wanted, now).await).await?;
+        self.world.claimed(self.generation, &claimed.0);
+        Ok(claimed)
+    }
+
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Timestamp,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.calls.fetch_add(1, SeqCst);
+        self.life.unless_dead().await;
+        let result = self.store()?.settle(settlements.clone(), now).await;
+        self.life.unless_dead().await;
+        match &result {
+            Ok(settled) => {
+                let zombie = self.life.phase() == Phase::Zombie;
+                self.world.settled(self.generation, zombie, &settlements, settled);
+            }
+            Err(error) => {
+                self.world.note(format_args!("g{} settle: {error}", self.generation));
+            }
+        }
+        result
+    }
+
+    async fn lapse(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let ended = self.own("lapse", async |store| store.lapse(now).await).await?;
+        self.world.note(format_args!("g{} lapse: {ended}", self.generation));
+        Ok(ended)
+    }
+
+    async fn due(&self) -> Result<Vec<LaneDue>, StoreError> {
+        self.own("due", async |store| store.due().await).await
+    }
+
+    async fn act(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        act: Act,
+        claim: Option<Claim<DeliveryRecord>>,
+        now: Timestamp,
+    ) -> Result<Claimed<DeliveryRecord>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| {
+            store.act(tenant, delivery, act, claim, now).await
+        };
+        self.own("act", call).await
+    }
+
+    async fn send_again(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        endpoint: Option<EndpointId>,
+        claim: Option<Claim<SentAgain>>,
+        now: Timestamp,
+    ) -> Result<Claimed<SentAgain>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| {
+            store.send_again(tenant, event, endpoint, claim, now).await
+        };
+        self.own("send_again", call).await
+    }
+}
+
+#[async_trait]
+impl DirectoryStore for Front {
+    fn directory(&self) -> Result<Arc<Directory>, StoreError> {
+        self.store()?.directory()
+    }
+
+    async fn change(
+        &self,
+        change: Change,
+        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| {
+            let result = store.change(change, claim, now).await;
+            // Whether or not the caller learns of it: from now on it holds.
+            self.world.look_at_endpoints();
+            result
+        };
+        self.own("change", call).await
+    }
+}
+
+#[async_trait]
+impl Jobs for Front {
+    async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
+        self.own("step", async |store| store.step(now).await).await
+    }
+}
+
+#[async_trait]
+impl Reading for Front {
+    async fn event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+    ) -> Result<Option<EventDetail>, StoreError> {
+        self.own("event", async |store| store.event(tenant, event).await).await
+    }
+
+    async fn events(
+        &self,
+        tenant: TenantId,
+        query: EventQuery,
+        page: PageRequest,
+    ) -> Result<Page<EventRecord>, StoreError> {
+        self.own("events", async |store| store.events(tenant, query, page).await).await
+    }
+
+    async fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Result<Option<DeliveryDetail>, StoreError> {
+        self.own("delivery", async |store| store.delivery(tenant, delivery).await).await
+    }
+
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        query: DeliveryQuery,
+        page: PageRequest,
+    ) -> Result<Page<DeliveryRecord>, StoreError> {
+        self.own("deliveries", async |store| store.deliveries(tenant, query, page).await).await
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        self.own("health", async |store| store.health().await).await
+    }
+}

@@ -1,0 +1,160 @@
+//! One process: a store on the connection that outlives it, an engine, and how both end.
+
+use std::sync::{Arc, Mutex};
+
+use everhook_domain::time::Clock;
+use everhook_engine::{Engine, Intake, Sender};
+use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
+use everhook_store::{Handoff, Store};
+use tokio::sync::{oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::front::Front;
+use crate::network::Wire;
+use crate::time::ProcessClock;
+use crate::world::{World, lock};
+
+/// Whether a process may still act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It runs.
+    Alive,
+    /// Another one has taken its place, and it does not know: it goes on.
+    Zombie,
+    /// Nothing that it does has an effect.
+    Dead,
+}
+
+/// A process's phase, for everybody who must know it.
+#[derive(Debug)]
+pub(crate) struct Life(watch::Sender<Phase>);
+
+impl Life {
+    fn new() -> Arc<Self> {
+        Arc::new(Self(watch::Sender::new(Phase::Alive)))
+    }
+
+    /// The phase.
+    pub(crate) fn phase(&self) -> Phase {
+        *self.0.borrow()
+    }
+
+    /// From now on nothing that it does has an effect.
+    pub(crate) fn die(&self) {
+        self.0.send_replace(Phase::Dead);
+    }
+
+    fn become_zombie(&self) {
+        self.0.send_replace(Phase::Zombie);
+    }
+
+    /// Returns when it is not alive any more: its callers lose their connections.
+    pub(crate) async fn ended(&self) {
+        // The sender lives as long as `self`.
+        let _ended = self.0.subscribe().wait_for(|phase| *phase != Phase::Alive).await;
+    }
+
+    /// Goes on unless the process is dead, and then never.
+    pub(crate) async fn unless_dead(&self) {
+        if self.phase() == Phase::Dead {
+            std::future::pending().await
+        }
+    }
+}
+
+/// A process.
+pub(crate) struct Process {
+    /// Counts from 1.
+    pub(crate) generation: u32,
+    /// Its clock.
+    pub(crate) clock: Arc<ProcessClock>,
+    /// What its engine and its callers see of the store.
+    pub(crate) front: Arc<Front>,
+    /// Whether it may act.
+    pub(crate) life: Arc<Life>,
+    store: Arc<SqliteStore>,
+    stop: Mutex<Option<oneshot::Sender<()>>>,
+    engine: AbortHandle,
+    gone: watch::Receiver<()>,
+}
+
+impl Process {
+    /// Starts a process on a database: that of the process before, or a new one.
+    pub(crate) fn start(
+        world: &Arc<World>,
+        database: Option<Database>,
+        generation: u32,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Arc<Self>, String> {
+        let profile = &world.profile;
+        let life = Life::new();
+        let clock = Arc::new(ProcessClock::new(Arc::clone(&world.time)));
+        let intake = Intake::new(&profile.settings);
+        let options = SqliteOptions {
+            policy: profile.policy.clone(),
+            handoff: Arc::clone(&intake) as Arc<dyn Handoff>,
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            new_tag: u16::try_from(world.seed % 60_000).unwrap_or(0),
+            group_commit: GroupCommit::default(),
+        };
+        let store = match database {
+            Some(Database(old)) => {
+                let connection = old.into_connection().ok_or("the database is lost")?;
+                SqliteStore::on_connection(connection, options)
+            }
+            None => SqliteStore::open_in_memory(options),
+        };
+        let store = Arc::new(store.map_err(|error| format!("the store does not open: {error}"))?);
+        world.set_store(Arc::clone(&store));
+        let front = Arc::new(Front::new(Arc::clone(world), Arc::clone(&life), generation));
+        let wire = Wire::new(Arc::clone(world), Arc::clone(&life), Arc::clone(&clock), generation);
+        let engine = Engine::new(
+            Arc::clone(&front) as Arc<dyn Store>,
+            intake,
+            Arc::new(wire) as Arc<dyn Sender>,
+            Arc::clone(&clock) as Arc<dyn Clock>,
+            profile.settings.clone(),
+        );
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (running, gone) = watch::channel(());
+        let engine = tasks.spawn(async move {
+            let _until_dropped = running;
+            engine.run(async { drop(stopped.await) }).await;
+        });
+        let stop = Mutex::new(Some(stop));
+        Ok(Arc::new(Self { generation, clock, front, life, store, stop, engine, gone }))
+    }
+
+    /// What outlives the process.
+    pub(crate) fn database(&self) -> Database {
+        Database(Arc::clone(&self.store))
+    }
+
+    /// Kills the process: its engine is gone when this returns.
+    pub(crate) async fn kill(&self) {
+        self.life.die();
+        self.engine.abort();
+        self.wait_gone().await;
+    }
+
+    /// Lets the process go on although its database is taken away.
+    pub(crate) fn orphan(&self) {
+        self.life.become_zombie();
+    }
+
+    /// Asks the engine to stop.
+    pub(crate) fn ask_to_stop(&self) {
+        if let Some(stop) = lock(&self.stop).take() {
+            let _gone = stop.send(());
+        }
+    }
+
+    /// Returns when the engine has ended.
+    pub(crate) async fn wait_gone(&self) {
+        let mut gone = self.gone.clone();
+        while gone.changed().await.is_ok() {}
+    }
+}
+
+/// What outlives a process: the connection in its store.
+pub(crate) struct Database(Arc<SqliteStore>);
