@@ -37,7 +37,7 @@ pub fn files(root: &Path) -> Result<Vec<String>> {
     let mut violations = Vec::new();
     for name in names.split('\0').filter(|name| !name.is_empty()) {
         let path = root.join(name);
-        // A file that was removed and not committed yet is still listed, and a link points elsewhere.
+        // A file that was removed is listed until that is committed; a link points elsewhere.
         if !path.is_file() || path.is_symlink() {
             continue;
         }

@@ -1,0 +1,35 @@
+//! What the store gives back, in case the file was damaged or another version wrote it: settings
+//! of endpoints, secrets, ids and times.
+
+#![no_main]
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use everhook_domain::endpoint::EndpointSettings;
+use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::secret::SecretSet;
+use everhook_domain::time::Timestamp;
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    if let Ok(settings) = EndpointSettings::from_stored(text) {
+        let again = EndpointSettings::from_stored(&settings.to_stored());
+        assert!(again.is_ok_and(|again| again.to_stored() == settings.to_stored()));
+    }
+    if let Ok(secrets) = SecretSet::from_stored(text) {
+        let again = SecretSet::from_stored(&secrets.to_stored());
+        assert!(again.is_ok_and(|again| again.to_stored() == secrets.to_stored()));
+    }
+    check_id::<EventId>(text);
+    check_id::<EndpointId>(text);
+    check_id::<DeliveryId>(text);
+    if let Ok(at) = Timestamp::parse(text) {
+        assert_eq!(Timestamp::parse(&at.to_string()), Ok(at));
+    }
+});
+
+fn check_id<T: FromStr + Display>(text: &str) {
+    if let Ok(id) = text.parse::<T>() {
+        assert_eq!(id.to_string(), text);
+    }
+}
