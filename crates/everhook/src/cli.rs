@@ -1,0 +1,176 @@
+//! The command line: what there is to type, and its help.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Help is wrapped at this column, whatever the terminal.
+const HELP_WIDTH: usize = 100;
+
+const ABOUT: &str = "Accepts events durably and delivers them as signed webhooks";
+
+const ENVIRONMENT_AND_CODES: &str = "\
+Environment:
+  EVERHOOK_SECTION_KEY  sets section.key, as EVERHOOK_DELIVERY_TIMEOUT=5s; see `config default`
+  EVERHOOK_CONFIG       the configuration file, as --config
+  EVERHOOK_ADMIN_TOKEN  sets the admin token of the server anew (32 or more characters)
+  EVERHOOK_SERVER       the server that `send` talks to, as --server
+  EVERHOOK_TOKEN        the token that `send` uses, as --token
+
+Exit codes:
+  0  done
+  1  failed while running; starting again may help
+  2  the command line, the configuration or the input is wrong
+  3  another process has the data directory
+  4  the server cannot be reached, or its answer was lost
+  5  the server refused the request
+
+Examples:
+  everhook demo
+  everhook serve --data-dir /var/lib/everhook --listen 127.0.0.1:8080
+  everhook send invoice.paid --data '{\"invoice\": 7}'";
+
+/// What was typed.
+#[derive(Debug, Parser)]
+#[command(name = "everhook", version, about = ABOUT, after_help = ENVIRONMENT_AND_CODES)]
+#[command(max_term_width = HELP_WIDTH, disable_help_subcommand = true)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Watch it work: a server, an unreliable receiver and some events, in ten seconds
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Publish an event to a running server
+    #[command(after_help = SEND_EXAMPLES)]
+    Send(SendArgs),
+    /// Show and check the configuration
+    #[command(subcommand, disable_help_subcommand = true)]
+    Config(ConfigCommand),
+}
+
+const SERVE_EXAMPLES: &str = "\
+The admin token is printed once, at the first start; or set EVERHOOK_ADMIN_TOKEN.
+SIGTERM or Ctrl-C stops it: requests under way are finished, the rest waits in the store. A second
+one ends it at once; nothing that was accepted is lost either way.
+
+Examples:
+  everhook serve
+  everhook serve --data-dir /var/lib/everhook --listen 0.0.0.0:8080
+  EVERHOOK_SECURITY_ALLOW_TARGETS=127.0.0.0/8 everhook serve --config everhook.toml";
+
+/// `everhook serve`
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where everything is kept; created if missing [default: ./everhook-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Where the API is served [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// A configuration file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print what is said at start as JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const DEMO_EXAMPLES: &str = "\
+Everything stays on this machine, unless --listen says otherwise. The exit code is 0 only if
+everything that it promises was really seen.
+
+Examples:
+  everhook demo
+  everhook demo --keep-running";
+
+/// `everhook demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Keep the data here; must be missing or empty [default: a temporary one, removed at the end]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Where the API is served
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+    /// Go on until Ctrl-C, to look around with curl
+    #[arg(long)]
+    pub(crate) keep_running: bool,
+    /// Print the summary as one JSON object, and nothing else
+    #[arg(long, conflicts_with = "keep_running")]
+    pub(crate) json: bool,
+}
+
+const SEND_EXAMPLES: &str = "\
+An answer that gets lost is asked for again with the same Idempotency-Key, so there is one event
+whatever happens. The token is best given in EVERHOOK_TOKEN: others can see a command line.
+
+Examples:
+  everhook send invoice.paid --data '{\"invoice\": 7}'
+  everhook send invoice.paid --data @invoice.json --source-event-id inv-7-paid
+  generate-report | everhook send report.ready --data - --json";
+
+/// `everhook send`
+#[derive(Debug, Args)]
+pub(crate) struct SendArgs {
+    /// The event's type, such as invoice.paid
+    #[arg(value_name = "TYPE")]
+    pub(crate) event_type: String,
+    /// The event's data: JSON, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}", allow_hyphen_values = true)]
+    pub(crate) data: String,
+    /// Your own ID of what happened: the same ID within 24 h makes no second event
+    #[arg(long, value_name = "ID")]
+    pub(crate) source_event_id: Option<String>,
+    /// The same key makes no second event and gives the same answer [default: a random one]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    /// The server [default: EVERHOOK_SERVER, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// A token that may publish [default: EVERHOOK_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// Print the server's answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `everhook config`
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration and show what is in effect, and from where
+    #[command(after_help = CONFIG_CHECK_EXAMPLES)]
+    Check(ConfigCheckArgs),
+    /// Print the built-in default file: every setting, what it does and what it may be
+    Default,
+}
+
+const CONFIG_CHECK_EXAMPLES: &str = "\
+The exit code is 0 if the server would start with it, else 2; everything that is wrong is told at
+once. Secrets are not shown.
+
+Examples:
+  everhook config check --config everhook.toml
+  EVERHOOK_DELIVERY_TIMEOUT=5s everhook config check --json";
+
+/// `everhook config check`
+#[derive(Debug, Args)]
+pub(crate) struct ConfigCheckArgs {
+    /// A configuration file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,6 @@
+//! The commands, one file each.
+
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod send;
+pub(crate) mod serve;

@@ -1,0 +1,217 @@
+//! The demo's receiver: three endpoints of different temper on one loopback port. It checks every
+//! request as a good receiver does: signature, age, and that an event never changes between tries.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use everhook_domain::header::HeaderPrefix;
+use everhook_domain::secret::Secret;
+use everhook_domain::signature::{self, Signed};
+use everhook_domain::time::Clock;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
+
+use crate::exit::Failure;
+
+/// How far a signature's time may be from ours.
+const TOLERANCE: Duration = Duration::from_secs(300);
+/// The largest request that is read.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// An endpoint of the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Temper {
+    /// Always takes what comes.
+    Steady,
+    /// Fails the first attempt of every event.
+    Flaky,
+    /// Fails every attempt, until it is repaired.
+    Broken,
+}
+
+impl Temper {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Steady, Self::Flaky, Self::Broken];
+
+    /// Its name, which is its path too.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Steady => "steady",
+            Self::Flaky => "flaky",
+            Self::Broken => "broken",
+        }
+    }
+}
+
+/// A request that came in, and what was answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    /// Which endpoint it came to.
+    pub(crate) temper: Temper,
+    /// The event's id.
+    pub(crate) event: String,
+    /// The attempt's number.
+    pub(crate) attempt: u32,
+    /// What was answered.
+    pub(crate) status: StatusCode,
+    /// What is wrong with the request, if anything is.
+    pub(crate) fault: Option<String>,
+}
+
+/// What the receiver remembers.
+struct Memory {
+    secrets: HashMap<Temper, Secret>,
+    bodies: HashMap<(Temper, String), Bytes>,
+    repaired: bool,
+}
+
+/// A running receiver. Dropping it ends it.
+pub(crate) struct Receiver {
+    address: SocketAddr,
+    state: Arc<State>,
+    // Owns the tasks.
+    _tasks: JoinSet<()>,
+}
+
+struct State {
+    memory: Mutex<Memory>,
+    arrivals: UnboundedSender<Arrival>,
+    clock: Arc<dyn Clock>,
+    prefix: HeaderPrefix,
+}
+
+impl Receiver {
+    /// Starts on a free loopback port; every request is told to `arrivals`.
+    ///
+    /// # Errors
+    /// There is no free port.
+    pub(crate) async fn start(
+        clock: Arc<dyn Clock>,
+        prefix: HeaderPrefix,
+        arrivals: UnboundedSender<Arrival>,
+    ) -> Result<Self, Failure> {
+        let failed =
+            |error| Failure::failed(format!("the demo's receiver does not start: {error}"));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let memory = Memory { secrets: HashMap::new(), bodies: HashMap::new(), repaired: false };
+        let state = Arc::new(State { memory: Mutex::new(memory), arrivals, clock, prefix });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, Arc::clone(&state)));
+        Ok(Self { address, state, _tasks: tasks })
+    }
+
+    /// The URL of one of its endpoints.
+    pub(crate) fn url(&self, temper: Temper) -> String {
+        format!("http://{}/{}", self.address, temper.name())
+    }
+
+    /// Tells it the secret that requests to an endpoint are signed with.
+    pub(crate) fn trust(&self, temper: Temper, secret: Secret) {
+        self.state.with(|memory| memory.secrets.insert(temper, secret));
+    }
+
+    /// From now on the broken endpoint takes what comes.
+    pub(crate) fn repair(&self) {
+        self.state.with(|memory| memory.repaired = true);
+    }
+}
+
+async fn accept(listener: TcpListener, state: Arc<State>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // One that is gone before it was accepted is no reason to stop.
+                if let Ok((stream, _)) = accepted {
+                    connections.spawn(converse(stream, Arc::clone(&state)));
+                }
+            }
+            Some(_ended) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, state: Arc<State>) {
+    let service = service_fn(|request| answer(request, Arc::clone(&state)));
+    let connection =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // A connection that breaks is the sender's to notice.
+    let _ended = connection.await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    state: Arc<State>,
+) -> Result<Response<Empty<Bytes>>, Infallible> {
+    let (head, body) = request.into_parts();
+    let temper = Temper::ALL
+        .into_iter()
+        .find(|temper| head.uri.path().strip_prefix('/') == Some(temper.name()));
+    let body = Limited::new(body, REQUEST_BYTES_MAX).collect().await;
+    let status = match (temper, body) {
+        (Some(temper), Ok(body)) => state.receive(temper, &head.headers, body.to_bytes()),
+        (None, _) => StatusCode::NOT_FOUND,
+        (Some(_), Err(_)) => StatusCode::BAD_REQUEST,
+    };
+    let mut response = Response::new(Empty::new());
+    *response.status_mut() = status;
+    Ok(response)
+}
+
+impl State {
+    fn with<T>(&self, f: impl FnOnce(&mut Memory) -> T) -> T {
+        f(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn receive(&self, temper: Temper, headers: &HeaderMap, body: Bytes) -> StatusCode {
+        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("");
+        let event = text("webhook-id").to_owned();
+        let attempt = text(self.prefix.attempt().as_str()).parse().unwrap_or(0);
+        let fault = self.fault(temper, headers, &body);
+        let repaired = self.with(|memory| memory.repaired);
+        let status = match temper {
+            _ if fault.is_some() => StatusCode::BAD_REQUEST,
+            Temper::Flaky if attempt == 1 => StatusCode::SERVICE_UNAVAILABLE,
+            Temper::Broken if !repaired => StatusCode::INTERNAL_SERVER_ERROR,
+            Temper::Steady | Temper::Flaky | Temper::Broken => StatusCode::OK,
+        };
+        // Nobody listens any more when the demo is ending.
+        let _unheard = self.arrivals.send(Arrival { temper, event, attempt, status, fault });
+        status
+    }
+
+    /// What is wrong with a request.
+    fn fault(&self, temper: Temper, headers: &HeaderMap, body: &Bytes) -> Option<String> {
+        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("");
+        let signed = Signed {
+            id: text("webhook-id"),
+            timestamp: text("webhook-timestamp"),
+            signature: text("webhook-signature"),
+        };
+        if text(self.prefix.webhook_id().as_str()) != signed.id {
+            return Some(format!("{} is not webhook-id", self.prefix.webhook_id()));
+        }
+        let now = self.clock.wall();
+        self.with(|memory| {
+            let secret = memory.secrets.get(&temper);
+            let verified = signature::verify(secret.into_iter(), signed, body, now, TOLERANCE);
+            if let Err(error) = verified {
+                return Some(error.to_string());
+            }
+            let first = memory.bodies.entry((temper, signed.id.to_owned()));
+            let first = first.or_insert_with(|| body.clone());
+            (first != body).then(|| "the body is not the one of the first attempt".to_owned())
+        })
+    }
+}

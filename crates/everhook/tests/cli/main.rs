@@ -1,0 +1,23 @@
+//! The real binary, as it is used: what it prints, how it ends, and that a running server behaves.
+//!
+//! | module | what it covers |
+//! | --- | --- |
+//! | `help` | golden help texts |
+//! | `config` | `config check` and `config default` |
+//! | `serve` | start, refusal, restart, stop |
+//! | `send` | publishing to a running server |
+//! | `demo` | the demo shows what it promises |
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "tests may panic, measure time and read the environment, helpers of tests too"
+)]
+
+mod config;
+mod demo;
+mod help;
+mod process;
+mod send;
+mod serve;
