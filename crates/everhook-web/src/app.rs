@@ -6,12 +6,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use axum::body::Body;
 use axum::extract::Request;
 use everhook_domain::idempotency::IdempotencyKey;
 use everhook_domain::time::Timestamp;
 use everhook_store::{Directory, Store, StoreError};
 use http::request::Parts;
 use http::{HeaderMap, header};
+use hyper::body::Body as _;
 
 use crate::access::Caller;
 use crate::body::{self, Bodies, Held};
@@ -83,7 +85,7 @@ impl App {
         let read = async {
             let admitted = self.admit(&parts.headers)?;
             let key = idempotency_key(&parts.headers)?;
-            check_media_type(&parts.headers)?;
+            check_media_type(&parts.headers, &body)?;
             let body = self.bodies.read(&mut body, limit).await?;
             let keyed = key.map(|key| Keyed::new(key, &admitted.caller, &parts, body.bytes()));
             Ok(Sent { admitted, body, keyed })
@@ -99,11 +101,11 @@ impl App {
     pub(crate) async fn admit_patch(
         &self,
         parts: &Parts,
-        mut body: axum::body::Body,
+        mut body: Body,
     ) -> Result<Sent<'_>, Problem> {
         let read = async {
             let admitted = self.admit(&parts.headers)?;
-            check_media_type(&parts.headers)?;
+            check_media_type(&parts.headers, &body)?;
             let limit = self.settings.body_limits.body_bytes_max;
             let body = self.bodies.read(&mut body, limit).await?;
             Ok(Sent { admitted, body, keyed: None })
@@ -116,9 +118,11 @@ impl App {
         &self,
         read: Result<Sent<'a>, Problem>,
         parts: &Parts,
-        body: &mut axum::body::Body,
+        body: &mut Body,
     ) -> Result<Sent<'a>, Problem> {
-        if read.is_err() {
+        // Whoever was too slow is not waited for again.
+        let slow = |problem: &Problem| problem.kind() == ProblemKind::RequestTimeout;
+        if read.as_ref().is_err_and(|problem| !slow(problem)) {
             body::linger(&parts.headers, body).await;
         }
         read
@@ -138,11 +142,10 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
 }
 
 /// Refuses bodies that say of themselves that they are something else than plain JSON. One that
-/// says nothing is taken for JSON.
-fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let empty = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length == "0");
+/// says nothing is taken for JSON, and of no body the type does not matter.
+fn check_media_type(headers: &HeaderMap, body: &Body) -> Result<(), Problem> {
     if let Some(value) = headers.get(header::CONTENT_TYPE)
-        && !empty
+        && !body.is_end_stream()
         && !is_json(value.as_bytes())
     {
         let detail = "send JSON with the header 'Content-Type: application/json'";

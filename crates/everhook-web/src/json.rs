@@ -135,14 +135,26 @@ fn malformed(body: &[u8], error: &serde_json::Error) -> Problem {
         }
         serde_json::error::Category::Syntax | serde_json::error::Category::Eof => {
             let text = error.to_string();
-            let text = text.split(" at line ").next().unwrap_or_default();
-            Cow::from(match text.strip_prefix("EOF while parsing") {
-                Some(inside) => format!("the text ends inside{inside}"),
-                None => text.to_owned(),
-            })
+            plain(text.split(" at line ").next().unwrap_or_default())
         }
     };
     Problem::new(ProblemKind::MalformedJson, format!("{what} {place}"))
+}
+
+/// The parser's words in plainer ones, where it knows less of the reader than we do.
+fn plain(words: &str) -> Cow<'static, str> {
+    match words {
+        "expected value" => Cow::from("a value was expected"),
+        "expected ident" => Cow::from("true, false or null was expected"),
+        "invalid unicode code point" => Cow::from("the text is not UTF-8"),
+        "lone leading surrogate in hex escape" | "unexpected end of hex escape" => {
+            Cow::from("a name escapes half of a surrogate pair")
+        }
+        _ => Cow::from(match words.strip_prefix("EOF while parsing") {
+            Some(inside) => format!("the text ends inside{inside}"),
+            None => words.to_owned(),
+        }),
+    }
 }
 
 /// The members of one object being taken out by name.

@@ -235,6 +235,14 @@ impl Problem {
         Self::new(ProblemKind::NotFound, format!("there is no such {what} in this tenant"))
     }
 
+    /// The same problem, saying what it was that was not found.
+    pub(crate) fn about(self, what: &'static str) -> Self {
+        match self.kind {
+            ProblemKind::NotFound => Self::not_found(what),
+            _ => self,
+        }
+    }
+
     /// Our own failure. What it was is in the log.
     pub(crate) fn internal() -> Self {
         Self::new(

@@ -119,7 +119,9 @@ async fn act(
     });
     let claim = answering.claim(sent.keyed.as_ref(), &app.settings.entropy);
     let claimed = app.store.act(tenant, delivery, act, claim, now).await;
-    answering.respond(app, sent.keyed.as_ref(), claimed)
+    answering
+        .respond(app, sent.keyed.as_ref(), claimed)
+        .map_err(|problem| problem.about("delivery"))
 }
 
 /// What showing a delivery depends on besides the delivery.

@@ -198,7 +198,8 @@ pub(super) async fn replay(
     });
     let claim = answering.claim(sent.keyed.as_ref(), &app.settings.entropy);
     let claimed = app.store.send_again(tenant, event, endpoint, claim, now).await;
-    answering.respond(&app, sent.keyed.as_ref(), claimed)
+    let what = if endpoint.is_some() { "event or endpoint" } else { "event" };
+    answering.respond(&app, sent.keyed.as_ref(), claimed).map_err(|problem| problem.about(what))
 }
 
 #[derive(Debug, Serialize)]

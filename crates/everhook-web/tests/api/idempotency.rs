@@ -1,0 +1,234 @@
+//! One key, one effect, one answer.
+
+use std::sync::Arc;
+
+use everhook_store::DirectoryStore;
+use http::StatusCode;
+use serde_json::json;
+
+use crate::harness::{Api, Reply, answered, text};
+
+const EVENT: &str = r#"{"type":"a","data":1}"#;
+const DAY_MS: i64 = 24 * 3_600 * 1_000;
+
+#[track_caller]
+fn check_replay(first: &Reply, again: &Reply) {
+    assert_eq!(again.status, first.status, "{again:?}");
+    assert_eq!(again.body, first.body);
+    assert_eq!(again.header("content-type"), first.header("content-type"));
+    assert_eq!(first.header("idempotency-replayed"), None);
+    assert_eq!(again.header("idempotency-replayed"), Some("true"));
+}
+
+#[tokio::test]
+async fn case_083_the_same_request_runs_once() {
+    let api = Api::new();
+    api.endpoint().await;
+    let first = api.post_keyed("/api/v1/events", "k", EVENT).await;
+    first.expect(StatusCode::ACCEPTED);
+    api.advance_ms(DAY_MS - 1);
+    for key in ["k", "\"k\"", " k\t"] {
+        check_replay(&first, &api.post_keyed("/api/v1/events", key, EVENT).await);
+    }
+    assert_eq!(api.list("/api/v1/events").await.len(), 1);
+    assert_eq!(api.list("/api/v1/deliveries").await.len(), 1);
+    api.advance_ms(1);
+    let new = api.post_keyed("/api/v1/events", "k", EVENT).await;
+    assert_eq!(new.header("idempotency-replayed"), None, "after 24 h it is a new request");
+    assert_eq!(api.list("/api/v1/events").await.len(), 2);
+}
+
+#[tokio::test]
+async fn case_051_another_request_is_never_answered_with_the_first() {
+    let api = Api::new();
+    api.create_tenant("acme").await;
+    api.post_keyed("/api/v1/events", "k", EVENT).await.expect(StatusCode::ACCEPTED);
+    let content_type = ("content-type", "application/json");
+    let key = ("idempotency-key", "k");
+    let other_type = ("content-type", "application/json; charset=utf-8");
+    for (headers, body) in [
+        (&[content_type, key][..], r#"{"type":"a","data":2}"#),
+        (&[content_type, key], r#"{"type":"a","data":1} "#),
+        (&[other_type, key], EVENT),
+        (&[key], EVENT),
+    ] {
+        let reply = api.send("POST", "/api/v1/events", headers, body.as_bytes()).await;
+        assert_eq!((reply.status, reply.slug().as_str()), (422, "idempotency-key-reused"));
+    }
+    assert_eq!(api.list("/api/v1/events").await.len(), 1);
+    let batch = r#"{"events":[{"type":"a","data":1}]}"#;
+    for (path, headers, body) in [
+        ("/api/v1/events?x=1", &[content_type, key][..], EVENT),
+        ("/api/v1/events/batch", &[content_type, key], batch),
+        ("/api/v1/events", &[content_type, key, ("everhook-tenant", "acme")], EVENT),
+        ("/api/v1/events", &[content_type, ("idempotency-key", "K")], EVENT),
+    ] {
+        let reply = api.send("POST", path, headers, body.as_bytes()).await;
+        reply.expect(StatusCode::ACCEPTED);
+        assert_eq!(reply.header("idempotency-replayed"), None, "{path}");
+    }
+    let get = api.send("GET", "/api/v1/events", &[key], b"").await;
+    assert_eq!(get.header("idempotency-replayed"), None);
+    get.expect(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn bad_keys_are_refused_before_anything_is_done() {
+    let api = Api::new();
+    let (long, longer) = ("x".repeat(255), "x".repeat(256));
+    api.post_keyed("/api/v1/events", &long, EVENT).await.expect(StatusCode::ACCEPTED);
+    for (keys, part) in [
+        (&["a", "b"][..], "more than one"),
+        (&["a", "a"], "more than one"),
+        (&[""], "empty"),
+        (&["\"\""], "empty"),
+        (&[longer.as_str()], "255"),
+        (&["a,b"], "visible ASCII"),
+        (&["a b"], "visible ASCII"),
+        (&["\"a"], "visible ASCII"),
+    ] {
+        let headers: Vec<_> = keys.iter().map(|key| ("idempotency-key", *key)).collect();
+        for (path, body) in [("/api/v1/events", EVENT), ("/api/v1/endpoints", "not even JSON")] {
+            let reply = api.send("POST", path, &headers, body.as_bytes()).await;
+            assert_eq!((reply.status, reply.slug().as_str()), (400, "invalid-idempotency-key"));
+            assert!(text(&reply.json()["detail"]).contains(part), "{keys:?}");
+        }
+    }
+    assert_eq!(api.list("/api/v1/events").await.len(), 1);
+}
+
+#[tokio::test]
+async fn case_050_a_refusal_frees_the_key() {
+    let api = Api::new();
+    let refused = api.post_keyed("/api/v1/events", "k", "{}").await;
+    assert_eq!(refused.status, 422);
+    api.post_keyed("/api/v1/events", "k", EVENT).await.expect(StatusCode::ACCEPTED);
+    api.endpoint().await;
+    api.event("a").await;
+    let id = api.list("/api/v1/deliveries").await.remove(0);
+    let path = format!("/api/v1/deliveries/{id}/acknowledge");
+    let refused = api.post_keyed(&path, "k", "").await;
+    assert_eq!((refused.status, refused.slug().as_str()), (409, "delivery-not-dead"));
+    let again = api.post_keyed(&path, "k", "{}").await;
+    assert_eq!(again.slug(), "delivery-not-dead", "no mismatch: nothing was remembered");
+}
+
+#[tokio::test]
+async fn case_048_parallel_requests_with_one_key_have_one_effect() {
+    let api = Arc::new(Api::new());
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let api = Arc::clone(&api);
+        tasks.spawn(async move { api.post_keyed("/api/v1/events", "k", EVENT).await });
+    }
+    let replies = tasks.join_all().await;
+    assert!(replies.iter().all(|reply| reply.status == 202 && reply.body == replies[0].body));
+    let first = replies.iter().filter(|reply| reply.header("idempotency-replayed").is_none());
+    assert_eq!(first.count(), 1);
+    assert_eq!(api.list("/api/v1/events").await.len(), 1);
+}
+
+#[tokio::test]
+async fn every_post_replays_byte_for_byte() {
+    let api = Api::new();
+    let endpoint = api.endpoint().await;
+    let event = api.event("a").await;
+    let delivery = api.list("/api/v1/deliveries").await.remove(0);
+    let duplicate = r#"{"type":"a","data":1,"source_event_id":"s"}"#;
+    api.post("/api/v1/events", duplicate).await.expect(StatusCode::ACCEPTED);
+    for (path, body) in [
+        ("/api/v1/events", duplicate),
+        ("/api/v1/events/batch", r#"{"events":[{"type":"a","data":1}]}"#),
+        ("/api/v1/endpoints", r#"{"url":"https://example.com"}"#),
+        (&format!("/api/v1/events/{event}/replay"), ""),
+        (&format!("/api/v1/deliveries/{delivery}/replay"), "{}"),
+        (&format!("/api/v1/deliveries/{delivery}/cancel"), ""),
+        (&format!("/api/v1/endpoints/{endpoint}/rotate-secret"), ""),
+        (&format!("/api/v1/endpoints/{endpoint}/test"), ""),
+        (&format!("/api/v1/endpoints/{endpoint}/pause"), ""),
+        (&format!("/api/v1/endpoints/{endpoint}/resume"), ""),
+        (&format!("/api/v1/endpoints/{endpoint}/enable"), ""),
+        (&format!("/api/v1/endpoints/{endpoint}/disable"), ""),
+    ] {
+        let first = api.post_keyed(path, "key", body).await;
+        assert!((200..300).contains(&first.status), "{path}: {first:?}");
+        api.advance_ms(1_000);
+        check_replay(&first, &api.post_keyed(path, "key", body).await);
+    }
+    // What would be refused today is still answered as it was then.
+    api.send("DELETE", &format!("/api/v1/endpoints/{endpoint}"), &[], b"").await;
+    for verb in ["pause", "resume", "enable", "disable", "rotate-secret"] {
+        let path = format!("/api/v1/endpoints/{endpoint}/{verb}");
+        let reply = api.post_keyed(&path, "key", "").await;
+        assert_eq!(reply.header("idempotency-replayed"), Some("true"), "{verb}: {reply:?}");
+        let other = api.post_keyed(&path, "key", "{}").await;
+        assert_eq!(other.slug(), "idempotency-key-reused", "{verb}");
+    }
+}
+
+#[tokio::test]
+async fn a_rotation_is_replayed_when_no_further_one_is_possible() {
+    let api = Api::new();
+    let path = format!("/api/v1/endpoints/{}/rotate-secret", api.endpoint().await);
+    let first = api.post_keyed(&path, "first", "").await;
+    for key in ["second", "third"] {
+        api.post_keyed(&path, key, "").await.expect(StatusCode::OK);
+    }
+    let refused = api.post_keyed(&path, "fourth", "").await;
+    assert_eq!((refused.status, refused.slug().as_str()), (409, "too-many-secrets"));
+    check_replay(&first, &api.post_keyed(&path, "first", "").await);
+}
+
+#[tokio::test]
+async fn remembered_secrets_are_sealed() {
+    let api = Api::new();
+    let body = r#"{"url":"https://example.com"}"#;
+    let made = api.post_keyed("/api/v1/endpoints", "k-made", body).await;
+    let id = text(&made.expect(StatusCode::CREATED)["id"]);
+    let path = format!("/api/v1/endpoints/{id}/rotate-secret");
+    let rotated = api.post_keyed(&path, "k-rotated", "").await;
+    assert_eq!(api.list("/api/v1/endpoints").await.len(), 1);
+    let connection = api.store.into_connection().expect("the store's connection");
+    let mut statement =
+        connection.prepare("SELECT status, headers, body FROM idempotency_records").expect("SQL");
+    let rows: Vec<(u16, String, Vec<u8>)> = statement
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .expect("rows")
+        .collect::<Result<_, _>>()
+        .expect("rows");
+    assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [201, 200]);
+    for (reply, (_, headers, stored)) in [&made, &rotated].into_iter().zip(&rows) {
+        assert!(headers.contains("application/json"), "{headers}");
+        let secret = text(&reply.json()["secret"]);
+        for part in [secret.as_bytes(), b"whsec_", id.as_bytes(), b"k-made", b"k-rotated"] {
+            assert!(!stored.windows(part.len()).any(|window| window == part));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_remembered_secret_is_the_one_that_signs() {
+    let api = Api::new();
+    let body = r#"{"url":"https://example.com"}"#;
+    let first = api.post_keyed("/api/v1/endpoints", "k", body).await;
+    let again = api.post_keyed("/api/v1/endpoints", "k", body).await;
+    check_replay(&first, &again);
+    assert_eq!(again.header("cache-control"), Some("no-store"));
+    let made = again.json();
+    let directory = api.store.directory().expect("a directory");
+    let endpoint = directory.endpoint(text(&made["id"]).parse().expect("an id")).expect("stored");
+    let secret = endpoint.secrets.live(api.now()).next().map(|secret| secret.expose());
+    assert_eq!(secret, Some(text(&made["secret"])));
+}
+
+#[tokio::test]
+async fn a_keyed_duplicate_stays_a_duplicate() {
+    let api = Api::new();
+    let endpoint = api.endpoint().await;
+    let body = r#"{"type":"a","data":1,"source_event_id":"s"}"#;
+    api.post_keyed("/api/v1/events", "one", body).await.expect(StatusCode::ACCEPTED);
+    let two = api.post_keyed("/api/v1/events", "two", body).await;
+    assert_eq!(two.expect(StatusCode::OK)["duplicate"], json!(true));
+    check_replay(&two, &api.post_keyed("/api/v1/events", "two", body).await);
+    assert_eq!(api.deliver(&endpoint, &answered(200)).await, 1);
+}
