@@ -16,6 +16,8 @@ use anyhow::{Context, Result, bail};
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 /// How long a service may take to end after it was asked to, before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
+/// Variables that begin with it set the product up.
+const SETTINGS_PREFIX: &str = "EVERHOOK_";
 /// The exit code with which `timeout` says that the limit was reached.
 const TIMED_OUT: i32 = 124;
 
@@ -168,6 +170,12 @@ impl Job {
             command.args(["timeout", "--kill-after=10"]).arg(limit.to_string());
         }
         command.arg(&self.program).args(&self.args).current_dir(&self.dir).stdin(Stdio::null());
+        // Settings of whoever started us are not settings of what we measure and test.
+        for (name, _) in std::env::vars_os()
+            .filter(|(name, _)| name.as_encoded_bytes().starts_with(SETTINGS_PREFIX.as_bytes()))
+        {
+            command.env_remove(name);
+        }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
