@@ -74,7 +74,7 @@ Examples:
 pub(crate) struct ServeArgs {
     /// Where everything is kept; created if missing [default: ./everhook-data]
     #[arg(long, value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<String>,
     /// Where the API is served [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<String>,

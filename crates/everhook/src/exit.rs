@@ -27,12 +27,14 @@ pub(crate) struct Failure {
     pub(crate) exit: Exit,
     /// What was wrong, where, and what to do.
     pub(crate) message: String,
+    /// Whether the log has it already, so that it is not said again.
+    pub(crate) logged: bool,
 }
 
 impl Failure {
     /// A failure of this kind.
     pub(crate) fn new(exit: Exit, message: impl fmt::Display) -> Self {
-        Self { exit, message: message.to_string() }
+        Self { exit, message: message.to_string(), logged: false }
     }
 
     /// A failure while running.

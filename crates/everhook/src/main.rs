@@ -30,6 +30,7 @@ mod exit;
 #[cfg(feature = "faults")]
 mod faults;
 mod logging;
+mod open_files;
 mod output;
 mod server;
 mod stop;
@@ -48,8 +49,10 @@ fn main() -> ExitCode {
     match run(&Cli::parse().command, &environment) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // With standard error closed there is nowhere left to say it; the code still does.
-            let _said = writeln!(std::io::stderr(), "everhook: {failure}");
+            if !failure.logged {
+                // With standard error closed there is nowhere left to say it; the code still does.
+                let _said = writeln!(std::io::stderr(), "everhook: {failure}");
+            }
             failure.code()
         }
     }

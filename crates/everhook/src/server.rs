@@ -15,7 +15,7 @@ use everhook_domain::time::{Clock, SteadyTime};
 use everhook_engine::http::{HttpSender, Resolver};
 use everhook_engine::{Engine, EngineSettings, Intake};
 use everhook_store::StorePolicy;
-use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
+use everhook_store::sqlite::{GroupCommit, OpenError, SqliteOptions, SqliteStore};
 use everhook_web::endpoint::EndpointRules;
 use everhook_web::{Access, BodyLimits, Now, ServerLimits, WebSettings};
 use tokio::net::TcpListener;
@@ -27,6 +27,9 @@ use crate::admin_token::TokenHash;
 use crate::config::Config;
 use crate::entropy;
 use crate::exit::Failure;
+
+/// Files that are open besides connections: the store's, the lock, the log, name resolution.
+const OTHER_FILES: u64 = 128;
 
 /// A server that is ready to run.
 pub(crate) struct Server {
@@ -72,6 +75,15 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr
     Ok((listener, address))
 }
 
+/// The most files and connections that a server with this configuration has open.
+pub(crate) fn open_files_max(config: &Config) -> u64 {
+    let Config { server, delivery, .. } = config;
+    u64::from(server.connections_max)
+        + u64::from(delivery.in_flight_max)
+        + u64::from(delivery.connections.idle_total_max)
+        + OTHER_FILES
+}
+
 impl Server {
     /// Opens the store, which may take a while after a crash, and joins the parts.
     ///
@@ -98,7 +110,12 @@ impl Server {
             },
         };
         let store = SqliteStore::open(database, options).map_err(|error| {
-            Failure::failed(format!("{} cannot be used: {error}", database.display()))
+            let message = format!("{} cannot be used: {error}", database.display());
+            match error {
+                OpenError::Sqlite(_) => Failure::failed(message),
+                // Starting again does not make it another file, nor this another version.
+                _ => Failure::usage(message),
+            }
         })?;
         let store = Arc::new(store);
         let guard = AddressGuard::new(config.security.allow_targets.clone());

@@ -9,11 +9,12 @@ use tokio::sync::oneshot;
 use crate::admin_token::{self, TokenHash};
 use crate::cli::ServeArgs;
 use crate::commands::config::load;
-use crate::config::Config;
+use crate::config::{Config, LogFormat};
 use crate::data_dir::DataDir;
 use crate::environment::Environment;
 use crate::exit::Failure;
 use crate::logging;
+use crate::open_files;
 use crate::output;
 use crate::server::{self, Server};
 use crate::stop::StopSignals;
@@ -26,6 +27,18 @@ pub(crate) fn run(args: &ServeArgs, environment: &Environment) -> Result<(), Fai
     let loaded = load(args.config.as_deref(), flags(args), environment);
     let config = loaded.map_err(Failure::usage)?.config;
     logging::start(&config.log, environment.colour)?;
+    let format = config.log.format;
+    start(args, config, environment).map_err(|failure| match format {
+        LogFormat::Human => failure,
+        // Whoever reads objects line by line is not given plain text at the end.
+        LogFormat::Json => {
+            tracing::error!(reason = failure.message, "ended");
+            Failure { logged: true, ..failure }
+        }
+    })
+}
+
+fn start(args: &ServeArgs, config: Config, environment: &Environment) -> Result<(), Failure> {
     #[cfg(feature = "faults")]
     crate::faults::install(environment)?;
     let data_dir = DataDir::take(&config.store.data_dir)?;
@@ -33,13 +46,13 @@ pub(crate) fn run(args: &ServeArgs, environment: &Environment) -> Result<(), Fai
         let path = data_dir.path().display();
         tracing::warn!(%path, "other users can look into the data directory; `chmod 700` it");
     }
+    open_files::raise_limit(server::open_files_max(&config));
     let given = environment.get(admin_token::VARIABLE)?;
     server::runtime(config.server.threads)?.block_on(serve(args, config, data_dir, given))
 }
 
 fn flags(args: &ServeArgs) -> Vec<(&'static str, &'static str, String)> {
-    let data_dir = args.data_dir.as_ref().map(|dir| dir.display().to_string());
-    let data_dir = data_dir.map(|dir| ("--data-dir", "store.data_dir", dir));
+    let data_dir = args.data_dir.clone().map(|dir| ("--data-dir", "store.data_dir", dir));
     let listen = args.listen.clone().map(|listen| ("--listen", "server.listen", listen));
     data_dir.into_iter().chain(listen).collect()
 }

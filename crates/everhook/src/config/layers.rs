@@ -19,6 +19,9 @@ pub(crate) const DEFAULT_FILE: &str = include_str!("default.toml");
 /// What every variable of ours begins with.
 pub(crate) const VARIABLE_PREFIX: &str = "EVERHOOK_";
 
+/// Kubernetes sets variables that begin so for a service named `everhook`.
+const KUBERNETES: [&str; 2] = ["EVERHOOK_SERVICE_", "EVERHOOK_PORT"];
+
 /// A value and where it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
@@ -180,6 +183,11 @@ impl Layers {
 
 fn unknown_variable(name: &str, meant: Option<&str>) -> Problem {
     let todo = match meant {
+        _ if KUBERNETES.iter().any(|start| name.starts_with(start)) => {
+            "Kubernetes sets it for a service named everhook: give the pod enableServiceLinks: \
+             false, or the service another name"
+                .to_owned()
+        }
         Some(meant) => format!("did you mean {meant}? Otherwise unset it"),
         None => format!("unset it: variables that begin with {VARIABLE_PREFIX} are settings"),
     };
@@ -221,6 +229,8 @@ mod tests {
 
     #[test]
     fn unknown_names_are_told_with_what_was_meant() {
+        let links = "Kubernetes sets it for a service named everhook: give the pod \
+                     enableServiceLinks: false, or the service another name";
         let unset = "unset it: variables that begin with EVERHOOK_ are settings";
         for (file, variables, expected) in [
             ("", vec![("EVERHOOK_TOKEN", "x"), ("EVERHOOK_DELIVERY_TIMEOUT", "10s")], vec![]),
@@ -266,6 +276,14 @@ mod tests {
                     "EVERHOOK_TOKN: there is no such variable; did you mean EVERHOOK_TOKEN? \
                      Otherwise unset it",
                     &format!("EVERHOOK_: there is no such variable; {unset}"),
+                ],
+            ),
+            (
+                "",
+                vec![("EVERHOOK_SERVICE_HOST", "10.0.0.1"), ("EVERHOOK_PORT", "tcp://10.0.0.1:80")],
+                vec![
+                    &format!("EVERHOOK_SERVICE_HOST: there is no such variable; {links}"),
+                    &format!("EVERHOOK_PORT: there is no such variable; {links}"),
                 ],
             ),
         ] {

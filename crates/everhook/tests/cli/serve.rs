@@ -97,6 +97,28 @@ fn a_taken_port_is_told_and_makes_no_token() {
 }
 
 #[test]
+fn a_database_of_another_program_is_left_alone() {
+    let dir = TempDir::new();
+    std::fs::create_dir(&dir.0).expect("free");
+    let database = dir.0.join("everhook.db");
+    std::fs::write(&database, "this is no database at all, and long enough to be read as one")
+        .expect("writable");
+    let args = ["serve", "--data-dir", dir.arg(), "--listen", "127.0.0.1:0"];
+    let mut command = everhook(&args);
+    let (code, _, stderr) =
+        ended(command.env("EVERHOOK_ADMIN_TOKEN", TOKEN).env("EVERHOOK_LOG_FORMAT", "json"));
+    assert_ne!(code, 0);
+    let last = stderr.lines().last().expect("a reason");
+    let last: serde_json::Value = serde_json::from_str(last).expect("JSON lines to the end");
+    assert!(
+        last["reason"].as_str().expect("text").contains("everhook.db cannot be used"),
+        "{last}"
+    );
+    let kept = std::fs::read_to_string(&database).expect("there");
+    assert!(kept.starts_with("this is no database"));
+}
+
+#[test]
 fn people_are_told_where_it_is() {
     let dir = TempDir::new();
     let args = ["serve", "--data-dir", dir.arg(), "--listen", "127.0.0.1:0"];
