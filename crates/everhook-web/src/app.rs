@@ -179,25 +179,47 @@ impl FailureLog {
         if let StoreError::Refused(_) = error {
             return;
         }
-        let last = self.logged_at_ms.load(Ordering::Relaxed);
+        if let Some(left_out) = self.due(now) {
+            tracing::error!(%error, left_out, "a request failed in the store");
+        }
+    }
+
+    /// Whether to log now, and how many were left out since the last time.
+    fn due(&self, now: Timestamp) -> Option<u64> {
         let now = now.as_millis();
-        let due = now.saturating_sub(last) >= LOG_INTERVAL_MS
+        let last = self.logged_at_ms.load(Ordering::Relaxed);
+        let taken = now.saturating_sub(last) >= LOG_INTERVAL_MS
             && self
                 .logged_at_ms
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        if due {
-            let left_out = self.left_out.swap(0, Ordering::Relaxed);
-            tracing::error!(%error, left_out, "a request failed in the store");
-        } else {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+        if taken {
+            return Some(self.left_out.swap(0, Ordering::Relaxed));
         }
+        self.left_out.fetch_add(1, Ordering::Relaxed);
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn case_003_an_outage_does_not_fill_the_log() {
+        let log = FailureLog::default();
+        let at = Timestamp::from_millis;
+        for (ms, expected) in [
+            (10_000, Some(0)),
+            (10_000, None),
+            (10_999, None),
+            (11_000, Some(2)),
+            (11_001, None),
+            (60_000, Some(1)),
+        ] {
+            assert_eq!(log.due(at(ms)), expected, "{ms}");
+        }
+    }
 
     #[test]
     fn media_types() {

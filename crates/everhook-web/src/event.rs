@@ -112,3 +112,59 @@ fn source_event_id(value: &RawValue) -> Result<SourceEventId, Cow<'static, str>>
 fn timestamp(value: &RawValue) -> Result<Timestamp, Cow<'static, str>> {
     Timestamp::parse(&json::text(value)?).map_err(|error| Cow::from(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    /// Any JSON value, not too large.
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(".{0,4}", inner, 0..4)
+                    .prop_map(|members| members.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn data_keeps_its_bytes(data in any_json(), pretty: bool) {
+            let write = if pretty { serde_json::to_string_pretty } else { serde_json::to_string };
+            let data = write(&data).expect("JSON");
+            let body = format!("{{\"data\": {data} ,\"type\":\"a\"}}");
+            let event = parse_event(body.as_bytes(), Timestamp::default()).expect("legal");
+            prop_assert_eq!(event.envelope.data(), data.as_bytes());
+            let batch = format!("{{\"events\":[{body},\n{body}]}}");
+            let events = parse_batch(batch.as_bytes(), Timestamp::default()).expect("legal");
+            prop_assert!(events.iter().all(|event| event.envelope.data() == data.as_bytes()));
+        }
+
+        #[test]
+        fn whatever_comes_is_answered(body: Vec<u8>) {
+            prop_assert!(parse_event(&body, Timestamp::default()).is_err());
+        }
+
+        #[test]
+        fn a_cut_or_changed_body_is_answered(at in 0_usize..80, byte: u8) {
+            let body = br#"{"type":"a.b","data":{"a":[1,"\u00e4"]},"timestamp":"2026-01-31T12:00:00Z"}"#;
+            let at = at.min(body.len() - 1);
+            prop_assert!(parse_event(&body[..at], Timestamp::default()).is_err());
+            let mut changed = body.to_vec();
+            changed[at] = byte;
+            if let Err(problem) = parse_event(&changed, Timestamp::default()) {
+                prop_assert!(problem.kind().status().is_client_error());
+            }
+        }
+    }
+}

@@ -69,6 +69,17 @@ async fn paths_and_methods() {
 }
 
 #[tokio::test]
+async fn head_is_get_without_the_body() {
+    let api = Api::new();
+    for path in ["/healthz", "/api/v1/events"] {
+        let (get, head) = (api.get(path).await, api.send("HEAD", path, &[], b"").await);
+        assert_eq!((head.status, head.body.len()), (200, 0));
+        let length = Some(get.body.len().to_string());
+        assert_eq!(head.header("content-length").map(str::to_owned), length);
+    }
+}
+
+#[tokio::test]
 async fn every_answer_has_the_security_headers() {
     let api = Api::new();
     for path in ["/healthz", "/nowhere", "/api/v1/events", "/api/v1/events?x=1"] {

@@ -1,8 +1,12 @@
 //! The API against the real store in memory, through the router that the server runs.
 
+#![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
 mod deliveries;
 mod endpoints;
 mod events;
+#[cfg(feature = "faults")]
+mod faults;
 mod harness;
 mod health;
 mod idempotency;
