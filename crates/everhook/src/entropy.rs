@@ -34,7 +34,7 @@ fn fill(bytes: &mut [u8]) -> Result<(), Failure> {
 /// As many random bytes, as URL-safe base64 without padding.
 ///
 /// # Errors
-/// As [`bytes`].
+/// As [`bytes`](fn@bytes).
 pub(crate) fn text<const N: usize>() -> Result<String, Failure> {
     Ok(URL_SAFE_NO_PAD.encode(bytes::<N>()?))
 }

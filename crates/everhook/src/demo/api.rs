@@ -12,8 +12,6 @@ pub(crate) struct Api {
 
 /// What became of a published event.
 pub(crate) struct Published {
-    /// Its id.
-    pub(crate) id: String,
     /// Whether its source event ID had been seen.
     pub(crate) duplicate: bool,
     /// How many deliveries it has.
@@ -63,7 +61,6 @@ impl Api {
     pub(crate) async fn publish(&self, body: &Value) -> Result<Published, Failure> {
         let event = self.post("/api/v1/events", body).await?;
         Ok(Published {
-            id: text(&event, "id")?,
             duplicate: event["duplicate"].as_bool().unwrap_or(false),
             deliveries: event["deliveries"].as_u64().unwrap_or(0),
         })

@@ -60,6 +60,8 @@ pub(crate) struct Arrival {
     pub(crate) temper: Temper,
     /// The event's id.
     pub(crate) event: String,
+    /// The event's type.
+    pub(crate) event_type: String,
     /// The attempt's number.
     pub(crate) attempt: u32,
     /// What was answered.
@@ -187,7 +189,9 @@ impl State {
             Temper::Steady | Temper::Flaky | Temper::Broken => StatusCode::OK,
         };
         // Nobody listens any more when the demo is ending.
-        let _unheard = self.arrivals.send(Arrival { temper, event, attempt, status, fault });
+        let event_type = event_type(&body);
+        let arrival = Arrival { temper, event, event_type, attempt, status, fault };
+        let _unheard = self.arrivals.send(arrival);
         status
     }
 
@@ -214,4 +218,10 @@ impl State {
             (first != body).then(|| "the body is not the one of the first attempt".to_owned())
         })
     }
+}
+
+/// The type in an envelope; nothing if there is none.
+fn event_type(body: &[u8]) -> String {
+    let envelope: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    envelope["type"].as_str().unwrap_or_default().to_owned()
 }

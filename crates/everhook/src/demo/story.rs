@@ -3,7 +3,6 @@
 //! The story knows only the public API and what its own receiver saw. Nothing is told that was not
 //! seen.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use everhook_domain::secret::Secret;
@@ -51,8 +50,6 @@ pub(crate) struct Story<'a> {
     arrivals: &'a mut UnboundedReceiver<Arrival>,
     screen: &'a Screen,
     seen: Seen,
-    /// Event types by event id.
-    types: HashMap<String, String>,
 }
 
 impl<'a> Story<'a> {
@@ -63,8 +60,7 @@ impl<'a> Story<'a> {
         arrivals: &'a mut UnboundedReceiver<Arrival>,
         screen: &'a Screen,
     ) -> Self {
-        let (seen, types) = (Seen::default(), HashMap::new());
-        Self { api, receiver, arrivals, screen, seen, types }
+        Self { api, receiver, arrivals, screen, seen: Seen::default() }
     }
 
     /// Plays it to its end.
@@ -127,7 +123,6 @@ impl<'a> Story<'a> {
                 self.screen.tell(Tone::Plain, "duplicate", what)?;
             } else {
                 self.seen.accepted += 1;
-                self.types.insert(published.id, event_type.to_owned());
                 let what = format!("{event_type:<16} {} delivery", published.deliveries);
                 self.screen.tell(Tone::Plain, "accepted", what)?;
             }
@@ -174,8 +169,7 @@ impl<'a> Story<'a> {
     }
 
     fn tell_arrival(&mut self, arrival: Arrival) -> Result<(), Failure> {
-        let Arrival { temper, event, attempt, status, fault } = &arrival;
-        let event_type = self.types.get(event).map_or("an event", String::as_str);
+        let Arrival { temper, event_type, attempt, status, fault, .. } = &arrival;
         let (tone, comment) = match fault {
             Some(fault) => (Tone::Bad, fault.as_str()),
             None if status.is_success() => (Tone::Good, "signature verified"),

@@ -137,7 +137,8 @@ mod tests {
     use super::*;
 
     fn arrival(temper: Temper, event: &str, attempt: u32, status: StatusCode) -> Arrival {
-        Arrival { temper, event: event.to_owned(), attempt, status, fault: None }
+        let (event, event_type) = (event.to_owned(), "t".to_owned());
+        Arrival { temper, event, event_type, attempt, status, fault: None }
     }
 
     fn delivery(event: &str, status: &str, reason: &str, attempts: u64) -> Delivery {
