@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use everhook_domain::endpoint::Endpoint;
+use everhook_domain::fault::{self, Fate, Step};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::{Clock, Timestamp};
@@ -177,14 +178,7 @@ impl SqliteStore {
     /// unknown, and the process must end and start anew.
     pub async fn failed(&self) -> String {
         match &self.writer {
-            Writer::Thread(thread) => {
-                let mut fatal = thread.fatal();
-                match fatal.wait_for(Option::is_some).await {
-                    Ok(why) => why.clone().unwrap_or_default(),
-                    // Closed in good order: that is no failure.
-                    Err(_) => std::future::pending().await,
-                }
-            }
+            Writer::Thread(thread) => thread.failed().await,
             Writer::Inline(_) => std::future::pending().await,
         }
     }
@@ -307,8 +301,12 @@ impl Sending for SqliteStore {
         now: Timestamp,
     ) -> Result<Claimed<Published>, StoreError> {
         let directory = Arc::clone(&self.catalog().directory);
-        let routes = offer::routes(&*self.handoff, &directory, &publish).await?;
-        let directory_version = directory.version();
+        // A refusal is the writer's to give, after the claim: it routes again.
+        let offered = offer::routes(&*self.handoff, &directory, &publish).await;
+        let (routes, directory_version) = match offered {
+            Ok(routes) => (routes, Some(directory.version())),
+            Err(_) => (Vec::new(), None),
+        };
         let leased = Vec::new();
         self.run(publish::PublishVerb { publish, claim, now, routes, directory_version, leased })
             .await
@@ -336,6 +334,9 @@ impl Sending for SqliteStore {
             match self.run(lease::LapseVerb { now }).await? {
                 0 => return Ok(ended),
                 some => ended += some,
+            }
+            if fault::reach(Step::Lapsed) == Fate::Fail {
+                return Err(StoreError::Unavailable("injected after a lapse".into()));
             }
         }
     }

@@ -19,6 +19,10 @@ use crate::sending::Publish;
 const ROOM_WAIT: Duration = Duration::from_millis(100);
 
 /// One route an event, with the permits that were to be had.
+///
+/// # Errors
+/// The target of a test takes nothing. The writer has the last word, because an idempotency key
+/// comes first.
 pub(super) async fn routes(
     handoff: &dyn Handoff,
     directory: &Directory,

@@ -37,9 +37,9 @@ pub(super) struct PublishVerb {
     pub(super) publish: Publish,
     pub(super) claim: Option<Claim<Published>>,
     pub(super) now: Timestamp,
-    /// One route an event, made from this version of the directory.
+    /// One route an event, made from this version of the directory; `None`: not made.
     pub(super) routes: Vec<Route>,
-    pub(super) directory_version: u64,
+    pub(super) directory_version: Option<u64>,
     /// What was leased at birth: event and target in `routes`, and what to hand over.
     pub(super) leased: Vec<(usize, usize, LeasedDelivery)>,
 }
@@ -79,12 +79,12 @@ impl Verb for PublishVerb {
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
         self.leased.clear();
         let tenant = tx.tenant(&self.publish.tenant)?;
-        if tx.catalog().directory.version() != self.directory_version {
-            self.reroute(tx)?;
-        }
         let claim = self.claim.clone();
         let now = self.now;
         claimed::run(tx, claim.as_ref(), now, |tx| {
+            if self.directory_version != Some(tx.catalog().directory.version()) {
+                self.reroute(tx)?;
+            }
             (0..self.publish.events.len()).map(|index| self.accept(tx, tenant, index)).collect()
         })
     }
@@ -115,7 +115,7 @@ impl PublishVerb {
             let targets = route(directory, &self.publish.tenant, self.publish.targets, event)?;
             self.routes.push(targets.into_iter().map(|endpoint| (endpoint, None)).collect());
         }
-        self.directory_version = directory.version();
+        self.directory_version = Some(directory.version());
         Ok(())
     }
 

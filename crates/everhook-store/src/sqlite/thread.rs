@@ -96,9 +96,17 @@ impl WriterThread {
         }
     }
 
-    /// Why the writer has stopped for good; changes at most once.
-    pub(super) fn fatal(&self) -> watch::Receiver<Option<String>> {
-        self.fatal.clone()
+    /// Returns when the writer has stopped for good without having been closed.
+    pub(super) async fn failed(&self) -> String {
+        let mut fatal = self.fatal.clone();
+        if let Ok(why) = fatal.wait_for(Option::is_some).await {
+            return why.clone().unwrap_or_default();
+        }
+        // The thread has ended: closed in good order, or by a panic.
+        if self.queue.read().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return "the writer has panicked".into();
+        }
+        std::future::pending().await
     }
 }
 
