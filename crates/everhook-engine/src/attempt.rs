@@ -28,7 +28,7 @@ const OWN_FAILURE_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Context {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) sender: Arc<dyn Sender>,
-    pub(crate) clock: SteadyClock,
+    pub(crate) clock: Arc<SteadyClock>,
     pub(crate) settings: EngineSettings,
     pub(crate) preparations: Preparations,
 }

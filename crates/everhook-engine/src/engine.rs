@@ -51,10 +51,18 @@ impl Engine {
         clock: Arc<dyn Clock>,
         settings: EngineSettings,
     ) -> Self {
-        let clock = SteadyClock::new(clock);
+        let clock = Arc::new(SteadyClock::new(clock));
         let preparations = Preparations::new(settings.clone());
         let context = Arc::new(Context { store, sender, clock, settings, preparations });
         Self { context, intake }
+    }
+
+    /// The engine's present. Whoever publishes must use the same: what is accepted "now" would
+    /// otherwise be due only later, or have been due before it was there, after the wall clock has
+    /// been set.
+    pub fn steady_now(&self) -> impl Fn() -> Timestamp + Send + Sync + use<> {
+        let clock = Arc::clone(&self.context.clock);
+        move || clock.now()
     }
 
     /// Runs until `stop` resolves, then: begins nothing more, waits for what is on the wire, which

@@ -8,10 +8,10 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use everhook_domain::address::AddressGuard;
-use everhook_domain::time::{Clock, SteadyTime};
+use everhook_domain::time::Clock;
 use everhook_engine::http::{HttpSender, Resolver};
 use everhook_engine::{Engine, EngineSettings, Intake};
 use everhook_store::StorePolicy;
@@ -124,8 +124,8 @@ impl Server {
             .map_err(Failure::failed)?;
         let sender = Arc::new(sender);
         let engine =
-            Engine::new(Arc::clone(&store) as _, intake, sender, Arc::clone(&clock), settings);
-        let web = web_settings(&config, admin_token, guard, clock);
+            Engine::new(Arc::clone(&store) as _, intake, sender, clock, settings);
+        let web = web_settings(&config, admin_token, guard, Arc::new(engine.steady_now()));
         Ok(Self { config, listener, store, engine, web })
     }
 
@@ -232,10 +232,10 @@ fn web_settings(
     config: &Config,
     admin_token: TokenHash,
     address_guard: AddressGuard,
-    clock: Arc<dyn Clock>,
+    now: Now,
 ) -> WebSettings {
     let entropy = Arc::new(entropy::fill_or_end);
-    let mut settings = WebSettings::new(Access::new(admin_token), steady_now(clock), entropy);
+    let mut settings = WebSettings::new(Access::new(admin_token), now, entropy);
     settings.endpoint_rules = EndpointRules {
         https_only: config.security.require_https,
         address_guard,
@@ -261,13 +261,4 @@ fn server_limits(config: &Config) -> ServerLimits {
         head_bytes_max: server.head_bytes_max,
         drain_timeout: server.stop_timeout,
     }
-}
-
-/// The present for the API: it never goes back, whatever the wall clock does.
-fn steady_now(clock: Arc<dyn Clock>) -> Now {
-    let steady = Mutex::new(SteadyTime::default());
-    Arc::new(move || {
-        let mut steady = steady.lock().unwrap_or_else(PoisonError::into_inner);
-        steady.advance(clock.wall(), clock.monotonic())
-    })
 }
