@@ -51,9 +51,10 @@ impl Keys {
         self.0.extend(added);
     }
 
-    /// Forgets a pruned entry, unless the key has been used anew since.
-    pub(super) fn forget(&mut self, key: &KeyHash, target: i64) {
-        if self.0.get(key).is_some_and(|entry| entry.target == target) {
+    /// Forgets a pruned entry, unless the key has been used anew since. Only both parts tell: the
+    /// sequence of a record may be given again once all records are pruned.
+    pub(super) fn forget(&mut self, key: &KeyHash, pruned: KeyEntry) {
+        if self.0.get(key) == Some(&pruned) {
             self.0.remove(key);
         }
     }
@@ -76,7 +77,7 @@ pub(super) fn prune(
     connection: &Connection,
     now: Timestamp,
     limit: u32,
-) -> rusqlite::Result<Vec<(KeyHash, i64)>> {
+) -> rusqlite::Result<Vec<(KeyHash, KeyEntry)>> {
     let mut removed = Vec::new();
     let mut last = None;
     {
@@ -85,11 +86,13 @@ pub(super) fn prune(
         )?;
         let mut rows = statement.query([limit])?;
         while let Some(row) = rows.next()? {
-            if row.get::<_, i64>(3)? > now.as_millis() {
+            let entry =
+                KeyEntry { target: row.get(2)?, expires_at: Timestamp::from_millis(row.get(3)?) };
+            if entry.expires_at > now {
                 break;
             }
             last = Some(row.get::<_, i64>(0)?);
-            removed.push((KeyHash(row.get(1)?), row.get(2)?));
+            removed.push((KeyHash(row.get(1)?), entry));
         }
     }
     if let Some(last) = last {

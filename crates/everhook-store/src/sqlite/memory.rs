@@ -49,7 +49,7 @@ pub(super) struct After {
     pub(super) counters: Counters,
     pub(super) floor: Floor,
     pub(super) keys: HashMap<KeyHash, KeyEntry>,
-    pub(super) forgotten: Vec<(KeyHash, i64)>,
+    pub(super) forgotten: Vec<(KeyHash, KeyEntry)>,
     pub(super) catalog: Option<Arc<Catalog>>,
     pub(super) leased_at_birth: Vec<(i64, i64)>,
     pub(super) ended: Vec<i64>,
@@ -134,8 +134,8 @@ impl Memory {
         self.counters = after.counters;
         self.floor = after.floor;
         self.keys.extend(std::mem::take(&mut after.keys));
-        for (key, target) in &after.forgotten {
-            self.keys.forget(key, *target);
+        for (key, entry) in &after.forgotten {
+            self.keys.forget(key, *entry);
         }
         self.outstanding.extend(after.leased_at_birth.drain(..));
         for key in &after.ended {

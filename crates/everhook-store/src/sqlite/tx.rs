@@ -115,7 +115,7 @@ impl<'a> Tx<'a> {
     }
 
     /// Forgets pruned keys.
-    pub(super) fn forget(&mut self, pruned: Vec<(KeyHash, i64)>) {
+    pub(super) fn forget(&mut self, pruned: Vec<(KeyHash, KeyEntry)>) {
         self.after.forgotten.extend(pruned);
     }
 
