@@ -109,7 +109,8 @@ impl Reader<'_> {
         if let Some(event) = query.event {
             let sequence = signed(event.sequence());
             low = low.max(first_key(sequence));
-            below = below.min(last_key(sequence) + 1);
+            // An id from elsewhere may stand for the very last key.
+            below = below.min(last_key(sequence).saturating_add(1));
         }
         if let Some(Position(bits)) = page.after {
             below = below.min(key_of(DeliveryId::from_bits(bits)));
