@@ -209,7 +209,10 @@ impl SqliteStore {
         let pool = Arc::clone(&readers);
         let task = tokio::task::spawn_blocking(move || {
             let connection = pool.take()?;
-            let result = read(Reader { connection: &connection, catalog: &catalog });
+            // One snapshot, so that what is read together belongs together.
+            let snapshot = connection.unchecked_transaction()?;
+            let result = read(Reader { connection: &snapshot, catalog: &catalog });
+            drop(snapshot);
             lock(&pool.idle).push(connection);
             result
         });
