@@ -1,5 +1,6 @@
 //! `act` and `send_again`: what people do with deliveries.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use everhook_domain::attempt::Trigger;
@@ -103,6 +104,13 @@ impl SendAgainVerb {
                 tx.catalog().directory.route(&self.tenant, &facts).cloned().collect()
             }
         };
+        let has: HashSet<i64> = rows.iter().map(|row| row.endpoint).collect();
+        let without: Vec<&Arc<Endpoint>> =
+            targets.iter().filter(|target| !has.contains(&endpoint_no(target.id))).collect();
+        // Before the first write: a refusal writes nothing.
+        if (last_key(sequence) - last) < i64::try_from(without.len()).unwrap_or(i64::MAX) {
+            return Err(Refusal::TooManyEndpoints.into());
+        }
         let mut sent = Vec::new();
         for row in &mut rows {
             match tx.step(row, Input::Replay, self.now) {
@@ -112,13 +120,7 @@ impl SendAgainVerb {
                 Err(error) => return Err(error),
             }
         }
-        let without = targets
-            .iter()
-            .filter(|target| rows.iter().all(|row| row.endpoint != endpoint_no(target.id)));
         for (key, endpoint) in (last + 1..).zip(without) {
-            if key > last_key(sequence) {
-                return Err(Refusal::TooManyEndpoints.into());
-            }
             let row = DeliveryRow {
                 key,
                 tenant,
