@@ -99,6 +99,8 @@ impl Verb for PublishVerb {
         if !handed.is_empty() {
             handoff.hand_over(handed);
         }
+        // What was not needed goes back before the caller hears of the commit.
+        self.routes.clear();
     }
 
     fn weight(&self) -> usize {
