@@ -1,0 +1,77 @@
+//! The conformance suite: what it says of the store traits is their definition.
+//!
+//! Every case is listed once, in its module's `cases`, and runs on every store. A case that is not
+//! listed is dead code, which the lints refuse. Time is an argument of the verbs, so nothing here
+//! waits for a clock; a crash is a store that is thrown away and opened anew on the same data.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod act;
+mod backend;
+mod cases;
+mod claim;
+mod directory;
+mod idempotency;
+mod jobs;
+mod lanes;
+mod lapse;
+mod model;
+mod publish;
+mod reading;
+mod send_again;
+mod settle;
+mod sketch;
+mod source_ids;
+mod tenants;
+mod world;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use backend::Kind;
+
+/// One property that every store must have.
+struct Case {
+    /// Its path: `publish::ids_rise`.
+    name: &'static str,
+    run: Box<dyn Fn(Kind) + Send + Sync>,
+}
+
+/// A case named after the function that is its body.
+fn case<F: Fn(Kind) + Send + Sync + 'static>(run: F) -> Case {
+    let path = std::any::type_name::<F>();
+    let name = path.split_once("::").map_or(path, |(_, name)| name);
+    Case { name, run: Box::new(run) }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let modules = [
+        publish::cases,
+        source_ids::cases,
+        claim::cases,
+        settle::cases,
+        lapse::cases,
+        act::cases,
+        send_again::cases,
+        directory::cases,
+        jobs::cases,
+        reading::cases,
+        idempotency::cases,
+        tenants::cases,
+        cases::cases,
+        model::cases,
+    ];
+    let mut trials = Vec::new();
+    for kind in Kind::ALL {
+        for case in modules.iter().flat_map(|cases| cases()) {
+            let name = format!("{}::{}", kind.name(), case.name);
+            trials.push(Trial::test(name, move || {
+                (case.run)(*kind);
+                Ok(())
+            }));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
