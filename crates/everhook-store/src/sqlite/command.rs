@@ -67,6 +67,9 @@ pub(super) trait Command: Send {
 pub(super) struct Call<V: Verb> {
     verb: V,
     outcome: Option<Result<V::Output, StoreError>>,
+    /// Whether `run` came to an output. The outcome itself does not tell: a planted bug takes it
+    /// away to the caller before the commit.
+    succeeded: bool,
     reply: Option<oneshot::Sender<Result<V::Output, StoreError>>>,
 }
 
@@ -74,7 +77,7 @@ impl<V: Verb> Call<V> {
     /// The command, and where its outcome arrives.
     pub(super) fn new(verb: V) -> (Self, oneshot::Receiver<Result<V::Output, StoreError>>) {
         let (reply, outcome) = oneshot::channel();
-        (Self { verb, outcome: None, reply: Some(reply) }, outcome)
+        (Self { verb, outcome: None, succeeded: false, reply: Some(reply) }, outcome)
     }
 }
 
@@ -85,11 +88,12 @@ impl<V: Verb> Command for Call<V> {
             Err(VerbError::Refused(refusal)) => Err(refusal.into()),
             Err(VerbError::Sqlite(error)) => return Err(error),
         });
+        self.succeeded = matches!(self.outcome, Some(Ok(_)));
         Ok(())
     }
 
     fn committed(&mut self, handoff: &dyn Handoff) {
-        if matches!(self.outcome, Some(Ok(_))) {
+        if self.succeeded {
             self.verb.committed(handoff);
         }
     }
