@@ -106,6 +106,8 @@ pub(crate) struct Room {
     admitted: AtomicU32,
     /// Of these, how many have begun.
     begun: AtomicU32,
+    /// Somebody gave up waiting, and nothing has moved since.
+    stuck: AtomicBool,
     freed: Notify,
 }
 
@@ -116,6 +118,7 @@ impl Room {
             gate: AtomicU64::new(Gate::Fast(places).to_bits()),
             admitted: AtomicU32::new(0),
             begun: AtomicU32::new(0),
+            stuck: AtomicBool::new(false),
             freed: Notify::new(),
         }
     }
@@ -138,8 +141,8 @@ impl Room {
         let gate = self.gate();
         let full = match gate {
             Gate::Closed => return Offer::Declined,
-            Gate::Slow(_) => Offer::Declined,
-            Gate::Fast(_) => Offer::Full,
+            Gate::Fast(_) if !self.stuck.load(SeqCst) => Offer::Full,
+            Gate::Slow(_) | Gate::Fast(_) => Offer::Declined,
         };
         if bytes > totals.bytes_max {
             return Offer::Declined;
@@ -180,8 +183,13 @@ impl Room {
     /// Notes that one of the admitted has begun: its place among those that wait is free.
     pub(crate) fn begin(self: Arc<Self>) -> Begun {
         self.begun.fetch_add(1, SeqCst);
-        self.freed.notify_one();
+        self.moved();
         Begun(self)
+    }
+
+    fn moved(&self) {
+        self.stuck.store(false, SeqCst);
+        self.freed.notify_one();
     }
 
     fn gate(&self) -> Gate {
@@ -204,7 +212,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.room.admitted.fetch_sub(1, SeqCst);
         self.totals.give_back(self.bytes);
-        self.room.freed.notify_one();
+        self.room.moved();
     }
 }
 
@@ -222,10 +230,8 @@ struct GaveUp<'a>(Option<&'a Room>);
 
 impl Drop for GaveUp<'_> {
     fn drop(&mut self) {
-        if let Some(room) = self.0
-            && let Gate::Fast(limit) = room.gate()
-        {
-            room.set(Gate::Slow(limit));
+        if let Some(room) = self.0 {
+            room.stuck.store(true, SeqCst);
         }
     }
 }
@@ -319,11 +325,13 @@ mod tests {
     #[test]
     fn nobody_waits_twice_for_a_lane_that_does_not_move() {
         let (room, totals) = room(1, 100);
-        let _place = offer(&room, &totals, 1).expect("room");
+        let place = offer(&room, &totals, 1).expect("room");
         assert_eq!(offer(&room, &totals, 1).err(), Some(true));
         assert!(room.wait(&totals, || true).now_or_never().is_none(), "gives up");
-        assert_eq!(offer(&room, &totals, 1).err(), Some(false), "the next one does not wait");
         room.set(Gate::Fast(1));
+        assert_eq!(offer(&room, &totals, 1).err(), Some(false), "the next one does not wait");
+        drop(place);
+        let _place = offer(&room, &totals, 1).expect("room");
         assert_eq!(offer(&room, &totals, 1).err(), Some(true), "it has moved");
     }
 

@@ -21,7 +21,7 @@ mod tls;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -61,11 +61,17 @@ pub struct HttpSender {
     keep: Keep,
 }
 
-/// An answer's head, the connection that its body comes on, and whether it took a second try.
+/// An answer's head, and the connection that its body comes on.
 struct Answer {
     connection: Connection,
     response: Response<Incoming>,
-    resent: bool,
+}
+
+/// How far a request has come: told even when its time is up.
+#[derive(Default)]
+struct Course {
+    phase: AtomicU8,
+    resent: AtomicBool,
 }
 
 impl HttpSender {
@@ -101,29 +107,29 @@ impl HttpSender {
         Ok(Self { tls: Tls::new(roots).map_err(TlsUnavailable)?, ..self })
     }
 
-    async fn answer(&self, request: OutgoingRequest, phase: &AtomicU8) -> Result<Answer, Failure> {
+    async fn answer(&self, request: OutgoingRequest, course: &Course) -> Result<Answer, Failure> {
         let url = Arc::clone(&request.url);
         let mut outgoing = outgoing(request)?;
-        let mut resent = false;
         while let Some(mut connection) = self.pool.take(&url) {
-            phase.store(Phase::Waiting as u8, Relaxed);
+            course.enter(Phase::Waiting);
             let again = outgoing.clone();
             match connection.exchange(outgoing).await {
                 Exchange::Answered(response) => {
-                    return Ok(Answer { connection, response: *response, resent });
+                    return Ok(Answer { connection, response: *response });
                 }
                 Exchange::Unsent(request) => outgoing = *request,
                 Exchange::ClosedUnheard(_) => {
-                    (outgoing, resent) = (again, true);
+                    outgoing = again;
+                    course.resent.store(true, Relaxed);
                     break;
                 }
                 Exchange::Failed(failure) => return Err(failure),
             }
         }
-        let mut connection = self.connect(&url, phase).await?;
-        phase.store(Phase::Waiting as u8, Relaxed);
+        let mut connection = self.connect(&url, course).await?;
+        course.enter(Phase::Waiting);
         match connection.exchange(outgoing).await {
-            Exchange::Answered(response) => Ok(Answer { connection, response: *response, resent }),
+            Exchange::Answered(response) => Ok(Answer { connection, response: *response }),
             Exchange::ClosedUnheard(failure) | Exchange::Failed(failure) => Err(failure),
             Exchange::Unsent(_) => Err(Failure::new(
                 ErrorClass::Reset,
@@ -132,19 +138,19 @@ impl HttpSender {
         }
     }
 
-    async fn connect(&self, url: &EndpointUrl, phase: &AtomicU8) -> Result<Connection, Failure> {
-        phase.store(Phase::Resolving as u8, Relaxed);
+    async fn connect(&self, url: &EndpointUrl, course: &Course) -> Result<Connection, Failure> {
+        course.enter(Phase::Resolving);
         let addresses = match url.host() {
             Host::Ip(address) => Arc::from([*address]),
             Host::Name(name) => self.resolver.addresses(name).await?,
         };
-        phase.store(Phase::Connecting as u8, Relaxed);
+        course.enter(Phase::Connecting);
         let tcp = connect::connect(&self.guard, &addresses, url.port()).await?;
         let born = self.clock.monotonic();
         match url.scheme() {
             Scheme::Http => Connection::open(tcp, born).await,
             Scheme::Https => {
-                phase.store(Phase::Securing as u8, Relaxed);
+                course.enter(Phase::Securing);
                 Connection::open(self.tls.secure(url.host(), tcp).await?, born).await
             }
         }
@@ -157,7 +163,7 @@ impl HttpSender {
         answer: Answer,
         deadline: Pin<&mut impl Future<Output = ()>>,
     ) -> AttemptOutcome {
-        let Answer { mut connection, response, resent } = answer;
+        let Answer { mut connection, response } = answer;
         let (head, body) = response.into_parts();
         let (kept, ended) = response::read(&head, body, &mut connection, deadline, self.keep).await;
         if ended {
@@ -166,7 +172,7 @@ impl HttpSender {
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after =
             retry_after.and_then(|value| retry_after::parse(value, self.clock.wall()));
-        AttemptOutcome { resent, ..AttemptOutcome::answered(kept, retry_after) }
+        AttemptOutcome::answered(kept, retry_after)
     }
 }
 
@@ -175,26 +181,33 @@ impl Sender for HttpSender {
     async fn send(&self, request: OutgoingRequest) -> AttemptOutcome {
         let timeout = request.timeout;
         let url = Arc::clone(&request.url);
-        let phase = AtomicU8::new(Phase::Resolving as u8);
+        let course = Course::default();
         let mut deadline = pin!(tokio::time::sleep(timeout));
         let answer = tokio::select! {
             biased;
-            answer = self.answer(request, &phase) => answer,
-            () = &mut deadline => Err(Failure::timeout(reached(&phase), timeout)),
+            answer = self.answer(request, &course) => answer,
+            () = &mut deadline => Err(Failure::timeout(course.phase(), timeout)),
         };
-        match answer {
+        let outcome = match answer {
             Ok(answer) => self.read(&url, answer, deadline).await,
             Err(failure) => failure.into_outcome(),
-        }
+        };
+        AttemptOutcome { resent: course.resent.load(Relaxed), ..outcome }
     }
 }
 
-fn reached(phase: &AtomicU8) -> Phase {
-    let reached = phase.load(Relaxed);
-    [Phase::Resolving, Phase::Connecting, Phase::Securing]
-        .into_iter()
-        .find(|phase| *phase as u8 == reached)
-        .unwrap_or(Phase::Waiting)
+impl Course {
+    fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Relaxed);
+    }
+
+    fn phase(&self) -> Phase {
+        let reached = self.phase.load(Relaxed);
+        [Phase::Resolving, Phase::Connecting, Phase::Securing]
+            .into_iter()
+            .find(|phase| *phase as u8 == reached)
+            .unwrap_or(Phase::Waiting)
+    }
 }
 
 /// The request as it goes out: target in origin form (RFC 9112 §3.2.1), `Host` first.
@@ -214,6 +227,3 @@ fn outgoing(request: OutgoingRequest) -> Result<Request<Full<Bytes>>, Failure> {
     *outgoing.headers_mut() = headers;
     Ok(outgoing)
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,15 @@
+//! The engine on the real store in memory, with a made-up network and a clock that jumps.
+//!
+//! Time is tokio's paused time: it moves on only when every task waits, straight to the next thing
+//! that is due. A day passes in milliseconds, and every run is the same.
+
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod delivery;
+mod isolation;
+mod outage;
+mod pacing;
+mod stopping;
+mod store;
+mod suspects;
+mod world;

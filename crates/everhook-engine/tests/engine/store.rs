@@ -1,0 +1,241 @@
+//! A store that can be made to fail, and what the engine does then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use everhook_domain::delivery::State;
+use everhook_domain::endpoint::Endpoint;
+use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::tenant::TenantId;
+use everhook_domain::time::Timestamp;
+use everhook_engine::EngineSettings;
+use everhook_store::sqlite::SqliteStore;
+use everhook_store::{
+    Act, Change, Claim, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory,
+    DirectoryStore, EventDetail, EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery,
+    Page, PageRequest, Publish, Published, Reading, Sending, SentAgain, Settled, Settlement,
+    StoreError, StoreHealth, Wanted,
+};
+
+use crate::world::{World, answers};
+
+/// The store in memory, with switches.
+pub(crate) struct FaultyStore {
+    pub(crate) inner: SqliteStore,
+    /// Nothing works while set.
+    pub(crate) away: AtomicBool,
+    /// Recording does not work while set.
+    pub(crate) no_settle: AtomicBool,
+    pub(crate) claims: AtomicUsize,
+    pub(crate) calls_while_away: AtomicUsize,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(inner: SqliteStore) -> Self {
+        Self {
+            inner,
+            away: AtomicBool::new(false),
+            no_settle: AtomicBool::new(false),
+            claims: AtomicUsize::new(0),
+            calls_while_away: AtomicUsize::new(0),
+        }
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        if self.away.load(SeqCst) {
+            self.calls_while_away.fetch_add(1, SeqCst);
+            return Err(StoreError::Unavailable("planned".into()));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Sending for FaultyStore {
+    async fn publish(
+        &self,
+        publish: Publish,
+        claim: Option<Claim<Published>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Published>, StoreError> {
+        self.check()?;
+        self.inner.publish(publish, claim, now).await
+    }
+
+    async fn claim(
+        &self,
+        wanted: Vec<Wanted>,
+        now: Timestamp,
+    ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError> {
+        self.check()?;
+        self.claims.fetch_add(1, SeqCst);
+        self.inner.claim(wanted, now).await
+    }
+
+    async fn settle(
+        &self,
+        settlements: Vec<Settlement>,
+        now: Timestamp,
+    ) -> Result<Vec<Settled>, StoreError> {
+        self.check()?;
+        if self.no_settle.load(SeqCst) {
+            return Err(StoreError::Failed("planned".into()));
+        }
+        self.inner.settle(settlements, now).await
+    }
+
+    async fn lapse(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.check()?;
+        self.inner.lapse(now).await
+    }
+
+    async fn due(&self) -> Result<Vec<LaneDue>, StoreError> {
+        self.check()?;
+        self.inner.due().await
+    }
+
+    async fn act(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+        act: Act,
+        claim: Option<Claim<DeliveryRecord>>,
+        now: Timestamp,
+    ) -> Result<Claimed<DeliveryRecord>, StoreError> {
+        self.inner.act(tenant, delivery, act, claim, now).await
+    }
+
+    async fn send_again(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+        endpoint: Option<EndpointId>,
+        claim: Option<Claim<SentAgain>>,
+        now: Timestamp,
+    ) -> Result<Claimed<SentAgain>, StoreError> {
+        self.inner.send_again(tenant, event, endpoint, claim, now).await
+    }
+}
+
+#[async_trait]
+impl DirectoryStore for FaultyStore {
+    fn directory(&self) -> Result<Arc<Directory>, StoreError> {
+        self.inner.directory()
+    }
+
+    async fn change(
+        &self,
+        change: Change,
+        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError> {
+        self.inner.change(change, claim, now).await
+    }
+}
+
+#[async_trait]
+impl Jobs for FaultyStore {
+    async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
+        self.check()?;
+        self.inner.step(now).await
+    }
+}
+
+#[async_trait]
+impl Reading for FaultyStore {
+    async fn event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+    ) -> Result<Option<EventDetail>, StoreError> {
+        self.inner.event(tenant, event).await
+    }
+
+    async fn events(
+        &self,
+        tenant: TenantId,
+        query: EventQuery,
+        page: PageRequest,
+    ) -> Result<Page<EventRecord>, StoreError> {
+        self.inner.events(tenant, query, page).await
+    }
+
+    async fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Result<Option<DeliveryDetail>, StoreError> {
+        self.inner.delivery(tenant, delivery).await
+    }
+
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        query: DeliveryQuery,
+        page: PageRequest,
+    ) -> Result<Page<DeliveryRecord>, StoreError> {
+        self.inner.deliveries(tenant, query, page).await
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        self.inner.health().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn case_003_the_engine_recovers_when_the_store_comes_back_and_does_not_loop_meanwhile() {
+    let world = World::new(EngineSettings::default()).await;
+    world.endpoint("a").await;
+    world.network.set("a", answers(500, 1));
+    let event = world.publish("a").await;
+    world.settle().await;
+    world.store.away.store(true, SeqCst);
+    world.network.set("a", answers(200, 1));
+    world.pass(Duration::from_secs(120)).await;
+    // The retry was due after a minute; pauses reach five seconds within ten tries.
+    let calls = world.store.calls_while_away.load(SeqCst);
+    assert!((10..40).contains(&calls), "{calls} calls in a minute");
+    assert_eq!(world.network.log().len(), 1);
+    world.store.away.store(false, SeqCst);
+    world.pass(Duration::from_secs(6)).await;
+    assert_eq!(world.network.log().len(), 2);
+    assert_eq!(world.state(event).await, State::Delivered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_peers_fail_5_a_result_that_cannot_be_written_is_kept_and_sends_nothing_again() {
+    let world = World::new(EngineSettings::default()).await;
+    world.endpoint("a").await;
+    world.store.no_settle.store(true, SeqCst);
+    let events = world.publish_all("a", 20).await;
+    world.pass(Duration::from_secs(60)).await;
+    assert_eq!(world.network.log().len(), 20);
+    world.store.no_settle.store(false, SeqCst);
+    world.pass(Duration::from_secs(6)).await;
+    for event in events {
+        assert_eq!(world.state(event).await, State::Delivered);
+        assert_eq!(world.attempts(event).await.len(), 1);
+    }
+    world.pass(Duration::from_secs(100_000)).await;
+    assert_eq!(world.network.log().len(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_more_is_begun_while_too_many_results_wait() {
+    let settings = EngineSettings { results_waiting_max: 50, ..EngineSettings::default() };
+    let world = World::new(settings).await;
+    world.endpoint("a").await;
+    world.store.no_settle.store(true, SeqCst);
+    for _ in 0..30 {
+        world.publish_all("a", 10).await;
+        world.settle().await;
+    }
+    world.pass(Duration::from_secs(60)).await;
+    let sent = world.network.log().len();
+    assert!((50..=50 + 64).contains(&sent), "{sent} sent");
+    world.store.no_settle.store(false, SeqCst);
+    world.pass(Duration::from_secs(10)).await;
+    assert_eq!(world.network.log().len(), 300, "each exactly once");
+}
