@@ -136,6 +136,7 @@ struct Node {
     /// The table must be asked for all that is due: at the start and after a failed claim.
     ask_all: bool,
     directory_changed: bool,
+    directory_backoff: Backoff,
     backoff: Backoff,
     stopping: bool,
 }
@@ -153,6 +154,7 @@ impl Node {
             all_due: None,
             ask_all: true,
             directory_changed: true,
+            directory_backoff: Backoff::default(),
             backoff: Backoff::default(),
             stopping: false,
             context,
@@ -165,7 +167,6 @@ impl Node {
         let now = self.context.clock.now();
         self.take_in(now);
         if !self.stopping {
-            self.refresh(now);
             self.begin_asking_all(now);
             if !self.recorder.is_full() {
                 let claims = self.may_claim(now);
@@ -196,23 +197,25 @@ impl Node {
         for ((endpoint, share), at) in inbox.hints {
             self.scheduler.hint(endpoint, share, at, now);
         }
-        if self.directory_changed {
-            self.refresh(now);
-        }
+        self.refresh(now);
         self.scheduler.hand_over(inbox.handed, now);
     }
 
     fn refresh(&mut self, now: Timestamp) {
-        if !self.directory_changed || self.backoff.blocked(now).is_some() {
+        if !self.directory_changed || self.directory_backoff.blocked(now).is_some() {
             return;
         }
         match self.context.store.directory() {
             Ok(directory) => {
                 self.directory_changed = false;
+                self.directory_backoff.succeeded();
                 self.context.preparations.retain_live(&directory);
                 self.scheduler.refresh(directory, now);
             }
-            Err(error) => self.store_failed("the endpoints could not be read", &error, now),
+            Err(error) => {
+                let until = self.directory_backoff.failed(now);
+                warn_of(&error, "the endpoints could not be read", until.since(now));
+            }
         }
     }
 
@@ -270,7 +273,8 @@ impl Node {
     /// Sleeps until something is due; for ever if nothing is.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let now = self.context.clock.now();
-        let blocked = self.backoff.blocked(now);
+        let blocked = self.backoff.blocked(now).into_iter();
+        let blocked = blocked.chain(self.directory_backoff.blocked(now)).min();
         let lanes = self
             .scheduler
             .wake_at(self.may_claim(now), now)
@@ -347,8 +351,8 @@ impl Node {
     }
 
     fn store_failed(&mut self, what: &'static str, error: &StoreError, now: Timestamp) {
-        let pause_ms = self.backoff.failed(now).since(now).as_millis();
-        tracing::warn!(%error, pause_ms, "{what}; it is tried again");
+        let until = self.backoff.failed(now);
+        warn_of(error, what, until.since(now));
     }
 
     async fn stop(mut self) {
@@ -381,4 +385,9 @@ impl Node {
             && self.recorder.is_empty()
             && !self.intake.is_owed()
     }
+}
+
+/// One line for each growing pause: a store that is away for long fills no log.
+fn warn_of(error: &StoreError, what: &'static str, pause: Duration) {
+    tracing::warn!(%error, pause_ms = pause.as_millis(), "{what}; it is tried again");
 }

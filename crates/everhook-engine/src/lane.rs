@@ -401,3 +401,6 @@ struct Work {
     /// It takes a slot that the lane does not hold yet.
     needs_slot: bool,
 }
+
+#[cfg(test)]
+mod tests;

@@ -185,7 +185,8 @@ impl Scheduler {
                     standing.starved = true;
                     self.starved.push(id);
                 }
-                Next::Full | Next::Idle => {}
+                Next::Full => {}
+                Next::Idle => standing.lane.set_gate(now),
             }
         }
         starting
@@ -423,3 +424,6 @@ impl Scheduler {
 pub(crate) fn released(delivery: LeasedDelivery) -> Settlement {
     Settlement { delivery: delivery.id, token: delivery.token, result: SettlementResult::Released }
 }
+
+#[cfg(test)]
+mod tests;
