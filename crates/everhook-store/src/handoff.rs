@@ -7,6 +7,7 @@ use std::any::Any;
 use std::fmt;
 
 use async_trait::async_trait;
+use everhook_domain::delivery::Progress;
 use everhook_domain::id::EndpointId;
 use everhook_domain::time::Timestamp;
 
@@ -22,6 +23,19 @@ pub enum Share {
     Retry = 1,
     /// Interrupted so often that it is tried alone.
     Suspect = 2,
+}
+
+impl Share {
+    /// The share in which a delivery waits that has come so far.
+    pub(crate) const fn of(progress: &Progress) -> Self {
+        if progress.is_suspect() {
+            Self::Suspect
+        } else if progress.number == 0 {
+            Self::Fresh
+        } else {
+            Self::Retry
+        }
+    }
 }
 
 /// Room for one delivery in a lane; dropping it gives the room back.

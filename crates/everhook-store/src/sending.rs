@@ -224,7 +224,9 @@ pub trait Sending: Send + Sync {
 
     /// Ends the leases whose owner is gone: each is an interruption, and its delivery is due again
     /// at once. Returns how many. Embedded, the owner is this process: to be called once, before
-    /// the first lease of a process; a later call finds nothing.
+    /// the first lease of a process; a later call finds nothing. What is due further off than the
+    /// schedule can put it, because an earlier process had a clock ahead of ours, is pulled back to
+    /// the longest gap from now.
     ///
     /// # Errors
     /// [`StoreError`]; some of them may have been ended, calling again ends the rest.

@@ -14,10 +14,10 @@ use everhook_domain::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::claimed;
-use super::code;
 use super::command::{Verb, VerbError};
 use super::row::{COLUMNS, DeliveryRow, first_key, key_of, last_key, signed};
 use super::tx::{Tx, endpoint_no};
+use crate::code;
 use crate::claim::{Claim, Claimed};
 use crate::error::Refusal;
 use crate::reading::DeliveryRecord;

@@ -10,10 +10,10 @@ use everhook_domain::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::claimed;
-use super::code;
 use super::command::{Verb, VerbError};
 use super::row::{signed, unsigned};
 use super::tx::{Tx, endpoint_no};
+use crate::code;
 use crate::claim::{Claim, Claimed};
 use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;

@@ -3,9 +3,9 @@
 use everhook_domain::delivery::IllegalStep;
 use tokio::sync::oneshot;
 
-use super::code::UnknownCode;
 use super::row;
 use super::tx::Tx;
+use crate::code::UnknownCode;
 use crate::error::{Refusal, StoreError};
 use crate::handoff::Handoff;
 

@@ -1,7 +1,7 @@
 //! Leases: taken by `claim`, ended by `settle` or, after the death of their owner, by `lapse`.
 
 use bytes::Bytes;
-use everhook_domain::delivery::{Input, State};
+use everhook_domain::delivery::{Input, RETRY_AFTER_MAX, State};
 use everhook_domain::fault::{self, Plant};
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
@@ -215,6 +215,38 @@ fn leased(tx: &Tx<'_>, condition: &str, from: i64) -> Result<Vec<DeliveryRow>, V
         }
     }
     Ok(found)
+}
+
+/// One transaction of pulling back, at start, what the clock of an earlier process has put further
+/// off than any schedule would; returns how many. Without it, a wall clock that was a day ahead and
+/// is set right would hold up retries for a day.
+pub(super) struct PullBackVerb {
+    pub(super) now: Timestamp,
+}
+
+impl Verb for PullBackVerb {
+    type Output = u64;
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
+        let gap = tx.policy.schedule.longest_gap();
+        let furthest = self.now + gap + RETRY_AFTER_MAX;
+        let rows: Vec<DeliveryRow> = tx
+            .connection
+            .prepare_cached(&format!(
+                "SELECT {COLUMNS} FROM deliveries WHERE status = 0 AND due_at > ?1 LIMIT ?2"
+            ))?
+            .query_map(params![furthest.as_millis(), LAPSE_ROWS as i64], DeliveryRow::read)?
+            .collect::<Result<_, _>>()?;
+        let pulled = rows.len();
+        for mut row in rows {
+            if let State::Due(due) = &mut row.state {
+                due.at = self.now + gap;
+            }
+            row.update(tx.connection)?;
+            tx.hint(&row);
+        }
+        Ok(pulled as u64)
+    }
 }
 
 /// The earliest due times of every lane in which something waits.

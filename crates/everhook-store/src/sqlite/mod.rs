@@ -335,13 +335,15 @@ impl Sending for SqliteStore {
         let mut ended = 0;
         loop {
             match self.run(lease::LapseVerb { now }).await? {
-                0 => return Ok(ended),
+                0 => break,
                 some => ended += some,
             }
             if fault::reach(Step::Lapsed) == Fate::Fail {
                 return Err(StoreError::Unavailable("injected after a lapse".into()));
             }
         }
+        while self.run(lease::PullBackVerb { now }).await? > 0 {}
+        Ok(ended)
     }
 
     async fn due(&self) -> Result<Vec<LaneDue>, StoreError> {

@@ -155,7 +155,7 @@ impl PublishVerb {
                 &body[..],
             ])?;
         if let Some(key) = key {
-            let expires_at = created_at + tx.policy.dedupe_window;
+            let expires_at = self.now + tx.policy.dedupe_window;
             tx.remember(key, KeyEntry { target: sequence, expires_at })?;
         }
         let accepted = AcceptedEvent {
@@ -187,7 +187,9 @@ impl PublishVerb {
             Targets::Test(_) => Trigger::Test,
         };
         let ordinal = u16::try_from(target + 1).map_err(|_| Refusal::TooManyEndpoints)?;
-        let due = Due { at: id.created_at(), cause };
+        // Not the instant of acceptance, which never falls: after the wall clock has been set back
+        // that may lie ahead.
+        let due = Due { at: self.now, cause };
         let lease = permit.is_some().then(|| Lease { token: tx.next_token(), until: None, due });
         let row = DeliveryRow {
             key: signed(id.sequence()) << 16 | i64::from(ordinal),

@@ -9,10 +9,10 @@ use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::catalog::Catalog;
-use super::code::{self, UnknownCode};
 use super::row::{COLUMNS, DeliveryRow, bad, event_id, first_key, key_of, last_key, signed};
 use super::tx::meta;
 use super::{lease, record};
+use crate::code::{self, UnknownCode};
 use crate::error::StoreError;
 use crate::reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,

@@ -9,7 +9,7 @@ use everhook_domain::time::{Timestamp, millis};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::code::{self, UnknownCode, status};
+use crate::code::{self, UnknownCode, status};
 use crate::handoff::Share;
 use crate::reading::DeliveryRecord;
 
@@ -65,17 +65,6 @@ pub(super) fn unsigned(number: i64) -> u64 {
 /// The public id of a row's event.
 pub(super) fn event_id(key: i64, event_at: i64, tag: u16) -> EventId {
     EventId::from_parts(unsigned(event_at), unsigned(key >> 16), tag, 0)
-}
-
-/// The share in which a delivery waits.
-pub(super) const fn share_of(progress: &Progress) -> Share {
-    if progress.is_suspect() {
-        Share::Suspect
-    } else if progress.number == 0 {
-        Share::Fresh
-    } else {
-        Share::Retry
-    }
 }
 
 impl DeliveryRow {
@@ -160,7 +149,7 @@ impl DeliveryRow {
                 self.event_at,
                 self.created_at,
                 columns.status,
-                share_of(progress) as i64,
+                Share::of(progress) as i64,
                 columns.cause,
                 columns.due_at,
                 columns.token,
@@ -193,7 +182,7 @@ impl DeliveryRow {
             .execute(params![
                 self.key,
                 columns.status,
-                share_of(progress) as i64,
+                Share::of(progress) as i64,
                 columns.cause,
                 columns.due_at,
                 columns.token,

@@ -18,8 +18,9 @@ use super::command::VerbError;
 use super::keys::{self, KeyEntry};
 use super::memory::{After, Memory};
 use super::record;
-use super::row::{DeliveryRow, share_of, signed};
+use super::row::{DeliveryRow, signed};
 use crate::error::Refusal;
+use crate::handoff::Share;
 use crate::sending::StorePolicy;
 
 /// The lease floor is written when it has risen by this many events.
@@ -154,7 +155,7 @@ impl<'a> Tx<'a> {
         if let State::Due(due) = row.state
             && let Some(endpoint) = self.endpoint(row.endpoint)
         {
-            let hint = (endpoint.id, share_of(&row.progress), due.at);
+            let hint = (endpoint.id, Share::of(&row.progress), due.at);
             self.after.due.push(hint);
         }
     }

@@ -27,6 +27,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case(what_was_to_be_cancelled_is),
         case(owed_replays_survive_an_interruption),
         case(what_is_due_again_is_hinted),
+        case(a_clock_that_was_ahead_holds_nothing_up),
+        case(a_retry_at_its_right_time_is_not_pulled_back),
     ]
 }
 
@@ -250,4 +252,36 @@ fn what_is_due_again_is_hinted(kind: Kind) {
     let at = world.now;
     interrupt(&mut world, endpoint);
     assert_eq!(world.lanes.hints(), [(endpoint, Share::Fresh, at)]);
+}
+
+/// The process before had a clock ten days ahead. Ours is right.
+fn a_clock_that_was_ahead_holds_nothing_up(kind: Kind) {
+    let mut world = World::new(kind);
+    let endpoint = world.endpoint();
+    let (right, ahead) = (world.now, secs(10 * 24 * 3_600));
+    world.advance(ahead);
+    world.publish(events(1));
+    world.send(endpoint, 500);
+    world.crash();
+    world.now = right;
+    world.lapse();
+    let longest = StorePolicy::default().schedule.longest_gap();
+    assert_eq!(world.due()[0].retry, Some(right + longest));
+    let new = world.publish_one(event(TYPE, "1"));
+    assert!(new.id.created_at() >= right + ahead, "the instant of acceptance never falls");
+    assert_eq!(world.claim_one(endpoint).id, new.id.delivery(1), "but it is due at once");
+}
+
+fn a_retry_at_its_right_time_is_not_pulled_back(kind: Kind) {
+    let mut world = World::new(kind);
+    let endpoint = world.endpoint();
+    world.publish(events(1));
+    for gap in [60, 240, 1_500, 5_400, 14_400, 64_800] {
+        world.send(endpoint, 500);
+        let due = world.now + secs(gap);
+        world.crash();
+        world.lapse();
+        assert_eq!(world.due()[0].retry, Some(due));
+        world.now = due;
+    }
 }

@@ -6,23 +6,23 @@ use everhook_domain::event::Origin;
 
 /// `deliveries.status`. Two numbers mean leased: one that is found by scanning from the lease floor,
 /// and one that an index finds.
-pub(super) mod status {
-    pub(in crate::sqlite) const DUE: i64 = 0;
+pub(crate) mod status {
+    pub(crate) const DUE: i64 = 0;
     /// Leased in the transaction that made it: the happy path, in no index.
-    pub(in crate::sqlite) const LEASED_AT_BIRTH: i64 = 1;
+    pub(crate) const LEASED_AT_BIRTH: i64 = 1;
     /// Leased by a claim.
-    pub(in crate::sqlite) const LEASED: i64 = 2;
-    pub(in crate::sqlite) const DELIVERED: i64 = 3;
-    pub(in crate::sqlite) const DEAD: i64 = 4;
-    pub(in crate::sqlite) const CANCELLED: i64 = 5;
+    pub(crate) const LEASED: i64 = 2;
+    pub(crate) const DELIVERED: i64 = 3;
+    pub(crate) const DEAD: i64 = 4;
+    pub(crate) const CANCELLED: i64 = 5;
 }
 
 /// A number in the database that this version does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the database holds {1} as {0}, which this version does not know")]
-pub(super) struct UnknownCode(pub(super) &'static str, pub(super) i64);
+pub(crate) struct UnknownCode(pub(crate) &'static str, pub(crate) i64);
 
-pub(super) const fn trigger(trigger: Trigger) -> i64 {
+pub(crate) const fn trigger(trigger: Trigger) -> i64 {
     match trigger {
         Trigger::Schedule => 0,
         Trigger::Replay => 1,
@@ -30,7 +30,7 @@ pub(super) const fn trigger(trigger: Trigger) -> i64 {
     }
 }
 
-pub(super) const fn read_trigger(code: i64) -> Result<Trigger, UnknownCode> {
+pub(crate) const fn read_trigger(code: i64) -> Result<Trigger, UnknownCode> {
     match code {
         0 => Ok(Trigger::Schedule),
         1 => Ok(Trigger::Replay),
@@ -39,7 +39,7 @@ pub(super) const fn read_trigger(code: i64) -> Result<Trigger, UnknownCode> {
     }
 }
 
-pub(super) const fn cancel(reason: CancelReason) -> i64 {
+pub(crate) const fn cancel(reason: CancelReason) -> i64 {
     match reason {
         CancelReason::Requested => 0,
         CancelReason::EndpointDisabled => 1,
@@ -47,7 +47,7 @@ pub(super) const fn cancel(reason: CancelReason) -> i64 {
     }
 }
 
-pub(super) const fn read_cancel(code: i64) -> Result<CancelReason, UnknownCode> {
+pub(crate) const fn read_cancel(code: i64) -> Result<CancelReason, UnknownCode> {
     match code {
         0 => Ok(CancelReason::Requested),
         1 => Ok(CancelReason::EndpointDisabled),
@@ -56,14 +56,14 @@ pub(super) const fn read_cancel(code: i64) -> Result<CancelReason, UnknownCode> 
     }
 }
 
-pub(super) const fn dead(reason: DeadReason) -> i64 {
+pub(crate) const fn dead(reason: DeadReason) -> i64 {
     match reason {
         DeadReason::Exhausted => 0,
         DeadReason::Interrupted => 1,
     }
 }
 
-pub(super) const fn read_dead(code: i64) -> Result<DeadReason, UnknownCode> {
+pub(crate) const fn read_dead(code: i64) -> Result<DeadReason, UnknownCode> {
     match code {
         0 => Ok(DeadReason::Exhausted),
         1 => Ok(DeadReason::Interrupted),
@@ -71,7 +71,7 @@ pub(super) const fn read_dead(code: i64) -> Result<DeadReason, UnknownCode> {
     }
 }
 
-pub(super) const fn origin(origin: Origin) -> i64 {
+pub(crate) const fn origin(origin: Origin) -> i64 {
     match origin {
         Origin::Published => 0,
         Origin::Received => 1,
@@ -79,7 +79,7 @@ pub(super) const fn origin(origin: Origin) -> i64 {
     }
 }
 
-pub(super) const fn read_origin(code: i64) -> Result<Origin, UnknownCode> {
+pub(crate) const fn read_origin(code: i64) -> Result<Origin, UnknownCode> {
     match code {
         0 => Ok(Origin::Published),
         1 => Ok(Origin::Received),
