@@ -74,11 +74,24 @@ pub fn part(run: &mut Run) -> Result<Outcome> {
     outcome.into_inner().context("a thread died while it ran a fuzz target")
 }
 
+/// Gives the targets the versions of the product, so that what is fuzzed is what is shipped; cargo
+/// adds to the copy what only the targets need.
+///
+/// # Errors
+/// The lock file cannot be copied.
+pub fn take_versions() -> Result<()> {
+    let root = workspace::root();
+    std::fs::copy(root.join("Cargo.lock"), root.join("fuzz/Cargo.lock"))
+        .context("cannot copy Cargo.lock into fuzz")?;
+    Ok(())
+}
+
 /// Builds the targets into a folder of their own. The folder with the programs.
 fn build(log: &Path) -> Result<PathBuf> {
+    take_versions()?;
     let folder = workspace::target().join("fuzz");
     let host = host()?;
-    Job::cargo(&["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml"])
+    Job::cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml"])
         // A named target keeps the flags away from build scripts and procedural macros.
         .args(["--target", &host, "--target-dir"])
         .args([&folder])
@@ -137,6 +150,8 @@ impl Target<'_> {
             .args([format!("-timeout={INPUT_LIMIT_S}"), format!("-rss_limit_mb={MEMORY_MIB}")])
             .args([format!("-max_len={INPUT_BYTES_MAX}")])
             .args(["-print_final_stats=1"])
+            // The panic says enough; its stack is the fuzzer's.
+            .env("RUST_BACKTRACE", "0")
             .limit(time + Duration::from_secs(60))
             .run(&log)?;
         if planted {

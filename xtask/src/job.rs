@@ -265,7 +265,9 @@ impl Service {
             return Ok(());
         }
         let pid = self.pid().to_string();
-        let asked = Command::new("kill").args(["-TERM", &pid]).status()?.success();
+        // The shell's own `kill`: a small system has no program of that name.
+        let ask = ["-c", "kill -TERM \"$0\"", &pid];
+        let asked = Command::new("sh").args(ask).status()?.success();
         let began = Instant::now();
         while asked && began.elapsed() < STOP_LIMIT {
             if self.child.try_wait()?.is_some() {
