@@ -17,11 +17,13 @@
 //! ([`SteadyTime`](everhook_domain::time::SteadyTime)).
 
 mod claim;
+mod code;
 mod directory;
 mod error;
 mod handoff;
 mod jobs;
 mod reading;
+mod route;
 mod sending;
 pub mod sqlite;
 

@@ -5,25 +5,62 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use everhook_domain::delivery::IllegalStep;
+use everhook_domain::endpoint::Endpoint;
+use everhook_domain::event::NewEvent;
 use everhook_domain::id::EndpointId;
+use everhook_domain::key::{KeyHash, KeySpace};
+use everhook_domain::subscription::Facts;
+use everhook_domain::tenant::TenantId;
 use tokio::time::Sleep;
 
-use super::publish::{Route, route};
 use crate::directory::Directory;
 use crate::error::Refusal;
 use crate::handoff::{Handoff, Offer, Permit};
-use crate::sending::Publish;
+use crate::sending::{Publish, Targets};
 
 /// How long publishing waits in all for room in healthy lanes, before it leaves deliveries in the
 /// table.
 const ROOM_WAIT: Duration = Duration::from_millis(100);
+
+/// Where one event goes, and the room that the engine has for it there.
+pub(crate) type Route = Vec<(Arc<Endpoint>, Option<Permit>)>;
+
+/// Where an event goes by this directory.
+pub(crate) fn route(
+    directory: &Directory,
+    tenant: &TenantId,
+    targets: Targets,
+    event: &NewEvent,
+) -> Result<Vec<Arc<Endpoint>>, Refusal> {
+    match targets {
+        Targets::Subscribed => {
+            let data = event.envelope.data();
+            let facts = Facts::new(event.origin, event.event_type.as_str(), None, data);
+            Ok(directory.route(tenant, &facts).cloned().collect())
+        }
+        Targets::Test(endpoint) => {
+            let endpoint = directory.endpoint_of(tenant, endpoint).ok_or(Refusal::NotFound)?;
+            match endpoint.state.gone() {
+                Some(reason) => Err(IllegalStep::EndpointGone(reason).into()),
+                None => Ok(vec![Arc::clone(endpoint)]),
+            }
+        }
+    }
+}
+
+/// The key of a source event ID.
+pub(crate) fn source_key(tenant: &TenantId, event: &NewEvent) -> Option<KeyHash> {
+    let id = event.source_event_id.as_ref()?;
+    Some(KeyHash::new(KeySpace::SourceEventId, tenant, &[], id.as_str().as_bytes()))
+}
 
 /// One route an event, with the permits that were to be had.
 ///
 /// # Errors
 /// The target of a test takes nothing. The writer has the last word, because an idempotency key
 /// comes first.
-pub(super) async fn routes(
+pub(crate) async fn routes(
     handoff: &dyn Handoff,
     directory: &Directory,
     publish: &Publish,

@@ -13,8 +13,8 @@ use super::claimed;
 use super::command::{Verb, VerbError};
 use super::row::{signed, unsigned};
 use super::tx::{Tx, endpoint_no};
-use crate::code;
 use crate::claim::{Claim, Claimed};
+use crate::code;
 use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
 

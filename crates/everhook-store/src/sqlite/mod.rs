@@ -8,8 +8,7 @@
 //! | `thread` | gathers commands into batches |
 //! | `catalog` | tenants and endpoints with their numbers |
 //! | `keys` | the exact map of all deduplication keys |
-//! | `row`, `record`, `code` | how things are written |
-//! | `offer` | before publishing: room to send at once |
+//! | `row`, `record` | how things are written |
 //! | `claimed`, `publish`, `lease`, `act`, `change`, `sweep` | the verbs |
 //! | `reading` | single things and lists |
 //!
@@ -20,12 +19,10 @@ mod act;
 mod catalog;
 mod change;
 mod claimed;
-mod code;
 mod command;
 mod keys;
 mod lease;
 mod memory;
-mod offer;
 mod publish;
 mod reading;
 mod record;
@@ -60,6 +57,7 @@ use crate::reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
     PageRequest, Reading, StoreHealth,
 };
+use crate::route;
 use crate::sending::{
     Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled, Settlement,
     StorePolicy, Wanted,
@@ -305,7 +303,7 @@ impl Sending for SqliteStore {
     ) -> Result<Claimed<Published>, StoreError> {
         let directory = Arc::clone(&self.catalog().directory);
         // A refusal is the writer's to give, after the claim: it routes again.
-        let offered = offer::routes(&*self.handoff, &directory, &publish).await;
+        let offered = route::routes(&*self.handoff, &directory, &publish).await;
         let (routes, directory_version) = match offered {
             Ok(routes) => (routes, Some(directory.version())),
             Err(_) => (Vec::new(), None),

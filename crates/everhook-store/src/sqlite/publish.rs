@@ -3,34 +3,25 @@
 //! Routing happens before the writer's queue, on the caller's side, against a snapshot of the
 //! directory; the writer routes again only if the directory has changed since.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use everhook_domain::attempt::Trigger;
-use everhook_domain::delivery::{Due, IllegalStep, Lease, Progress, State};
-use everhook_domain::endpoint::Endpoint;
+use everhook_domain::delivery::{Due, Lease, Progress, State};
 use everhook_domain::event::{self, EventType, NewEvent};
 use everhook_domain::id::EventId;
-use everhook_domain::key::{KeyHash, KeySpace};
-use everhook_domain::subscription::Facts;
-use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::claimed;
-use super::code;
 use super::command::{Verb, VerbError};
 use super::keys::KeyEntry;
 use super::row::{DeliveryRow, event_id, signed, unsigned};
 use super::tx::{Tx, endpoint_no};
 use crate::claim::{Claim, Claimed};
-use crate::directory::Directory;
+use crate::code;
 use crate::error::Refusal;
-use crate::handoff::{Handoff, Permit, Share};
+use crate::handoff::{Handoff, Share};
+use crate::route::{Route, route, source_key};
 use crate::sending::{AcceptedEvent, LeasedDelivery, Publish, Published, Targets};
-
-/// Where one event goes, and the room that the engine has for it there.
-pub(super) type Route = Vec<(Arc<Endpoint>, Option<Permit>)>;
 
 /// The verb.
 pub(super) struct PublishVerb {
@@ -42,35 +33,6 @@ pub(super) struct PublishVerb {
     pub(super) directory_version: Option<u64>,
     /// What was leased at birth: event and target in `routes`, and what to hand over.
     pub(super) leased: Vec<(usize, usize, LeasedDelivery)>,
-}
-
-/// Where an event goes by this directory.
-pub(super) fn route(
-    directory: &Directory,
-    tenant: &TenantId,
-    targets: Targets,
-    event: &NewEvent,
-) -> Result<Vec<Arc<Endpoint>>, Refusal> {
-    match targets {
-        Targets::Subscribed => {
-            let data = event.envelope.data();
-            let facts = Facts::new(event.origin, event.event_type.as_str(), None, data);
-            Ok(directory.route(tenant, &facts).cloned().collect())
-        }
-        Targets::Test(endpoint) => {
-            let endpoint = directory.endpoint_of(tenant, endpoint).ok_or(Refusal::NotFound)?;
-            match endpoint.state.gone() {
-                Some(reason) => Err(IllegalStep::EndpointGone(reason).into()),
-                None => Ok(vec![Arc::clone(endpoint)]),
-            }
-        }
-    }
-}
-
-/// The key of a source event ID.
-fn source_key(tenant: &TenantId, event: &NewEvent) -> Option<KeyHash> {
-    let id = event.source_event_id.as_ref()?;
-    Some(KeyHash::new(KeySpace::SourceEventId, tenant, &[], id.as_str().as_bytes()))
 }
 
 impl Verb for PublishVerb {

@@ -11,8 +11,8 @@ use everhook_domain::time::{Timestamp, millis};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::code;
 use super::row::{bad, signed, unsigned};
+use crate::code;
 
 /// Adds a numbered attempt.
 pub(super) fn insert_attempt(

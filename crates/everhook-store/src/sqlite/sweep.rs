@@ -10,7 +10,8 @@ use rusqlite::{OptionalExtension, params};
 use super::command::{Verb, VerbError};
 use super::row::{COLUMNS, DeliveryRow};
 use super::tx::Tx;
-use super::{code, keys, record};
+use super::{keys, record};
+use crate::code;
 use crate::jobs::JobStep;
 
 /// Rows touched in one step.
