@@ -220,6 +220,9 @@ fn leased(tx: &Tx<'_>, condition: &str, from: i64) -> Result<Vec<DeliveryRow>, V
 /// One transaction of pulling back, at start, what the clock of an earlier process has put further
 /// off than any schedule would; returns how many. Without it, a wall clock that was a day ahead and
 /// is set right would hold up retries for a day.
+///
+/// A retry whose last attempt lies in our past was put off by a right clock, however far: after a
+/// replay that came before its time, the next offset may be the whole schedule away.
 pub(super) struct PullBackVerb {
     pub(super) now: Timestamp,
 }
@@ -233,9 +236,13 @@ impl Verb for PullBackVerb {
         let rows: Vec<DeliveryRow> = tx
             .connection
             .prepare_cached(&format!(
-                "SELECT {COLUMNS} FROM deliveries WHERE status = 0 AND due_at > ?1 LIMIT ?2"
+                "SELECT {COLUMNS} FROM deliveries WHERE status = 0 AND due_at > ?1 \
+                 AND (last_start IS NULL OR last_start > ?2) LIMIT ?3"
             ))?
-            .query_map(params![furthest.as_millis(), LAPSE_ROWS as i64], DeliveryRow::read)?
+            .query_map(
+                params![furthest.as_millis(), self.now.as_millis(), LAPSE_ROWS as i64],
+                DeliveryRow::read,
+            )?
             .collect::<Result<_, _>>()?;
         let pulled = rows.len();
         for mut row in rows {

@@ -29,6 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(what_is_due_again_is_hinted),
         case(a_clock_that_was_ahead_holds_nothing_up),
         case(a_retry_at_its_right_time_is_not_pulled_back),
+        case(a_retry_far_off_by_replays_is_not_pulled_back),
     ]
 }
 
@@ -284,4 +285,20 @@ fn a_retry_at_its_right_time_is_not_pulled_back(kind: Kind) {
         assert_eq!(world.due()[0].retry, Some(due));
         world.now = due;
     }
+}
+
+fn a_retry_far_off_by_replays_is_not_pulled_back(kind: Kind) {
+    let mut world = World::new(kind);
+    let endpoint = world.endpoint();
+    let delivery = world.publish_one(event(TYPE, "1")).id.delivery(1);
+    let last_due = world.now + secs(24 * 3_600);
+    world.send(endpoint, 500);
+    for _ in 0..5 {
+        world.advance(secs(60));
+        world.act(delivery, Act::Replay).expect("it is waiting");
+        world.send(endpoint, 500);
+    }
+    world.crash();
+    world.lapse();
+    assert_eq!(world.due()[0].retry, Some(last_due), "more than the longest gap from now");
 }
