@@ -153,6 +153,14 @@ impl Lane {
         self.suspect_due
     }
 
+    /// From when on its earliest suspect may begin; `None` while all slots that it may have are
+    /// taken. `others` are the slots that other lanes hold.
+    pub(crate) fn suspect_from(&self, others: &Slots, now: Timestamp) -> Option<Timestamp> {
+        let due = self.suspect_due.filter(|_| self.limits.open && self.has_slot(others))?;
+        let paced_until = self.pace.and_then(|pace| pace.blocked(now));
+        [Some(due), paced_until, self.hold_until].into_iter().flatten().max()
+    }
+
     /// Whether nothing waits in it and nothing is under way.
     pub(crate) fn is_empty(&self) -> bool {
         self.held() == 0
@@ -201,12 +209,16 @@ impl Lane {
     }
 
     /// Takes what a claim leased. A suspect begins at once.
-    pub(crate) fn take_leased(&mut self, delivery: LeasedDelivery) -> Option<Starting> {
+    pub(crate) fn take_leased(
+        &mut self,
+        delivery: LeasedDelivery,
+        now: Timestamp,
+    ) -> Option<Starting> {
         match delivery.share {
             Share::Fresh => self.fresh.ready.push_back(delivery),
             Share::Retry => self.retry.ready.push_back(delivery),
             Share::Suspect => {
-                self.started += 1;
+                self.note_start(now);
                 return Some(Starting { delivery, place: None });
             }
         }
@@ -228,9 +240,11 @@ impl Lane {
             let turn = (self.turn + step) % QUEUES.len();
             let queue = QUEUES[turn];
             let Some(work) = self.work_in(queue, claims, now) else { continue };
+            // A suspect, or a lower limit, may have taken the place of what is leased already.
+            let crowded = work.begins && self.started >= self.slots();
             if work.begins && paced_until.is_some() {
                 wants_pace = true;
-            } else if work.needs_slot && !self.has_slot(others) {
+            } else if crowded || (work.needs_slot && !self.has_slot(others)) {
                 wants_slot = true;
             } else {
                 self.turn = turn + 1;
@@ -270,11 +284,15 @@ impl Lane {
             }
         };
         let Some(starting) = starting else { return Next::Idle };
+        self.note_start(now);
+        Next::Start(Box::new(starting))
+    }
+
+    fn note_start(&mut self, now: Timestamp) {
         self.started += 1;
         if let Some(pace) = &mut self.pace {
             pace.begin(now);
         }
-        Next::Start(Box::new(starting))
     }
 
     fn ask(&mut self, queue: Queue) -> Next {

@@ -249,7 +249,7 @@ impl Scheduler {
         for delivery in leased {
             self.update(delivery.endpoint, now, |lane, given_up| {
                 if lane.is_open() {
-                    suspect = lane.take_leased(delivery).or(suspect.take());
+                    suspect = lane.take_leased(delivery, now).or(suspect.take());
                 } else {
                     given_up.push(delivery);
                 }
@@ -308,7 +308,8 @@ impl Scheduler {
     /// [`Self::decide`].
     pub(crate) fn wake_at(&self, claims: bool, now: Timestamp) -> Option<Timestamp> {
         let lanes = self.timer.first().map(|(at, _)| *at);
-        let suspects = self.suspects.wake_at(self.first_suspect().filter(|_| claims), now);
+        let suspect = self.first_suspect(now).filter(|_| claims);
+        let suspects = self.suspects.wake_at(suspect, now);
         [lanes, suspects].into_iter().flatten().min()
     }
 
@@ -359,7 +360,7 @@ impl Scheduler {
             self.suspects.claimed(false, now);
         }
         if self.suspect_wanted.is_none() {
-            let due = self.first_suspect().filter(|_| claims);
+            let due = self.first_suspect(now).filter(|_| claims);
             self.suspect_wanted = self.suspects.poll(due, self.started, now);
         }
     }
@@ -409,8 +410,14 @@ impl Scheduler {
         }
     }
 
-    fn first_suspect(&self) -> Option<(Timestamp, EndpointId)> {
-        self.suspect_due.first().copied()
+    /// The suspect that has waited longest of those that have a slot, and from when on it may begin.
+    fn first_suspect(&self, now: Timestamp) -> Option<(Timestamp, EndpointId)> {
+        self.suspect_due.iter().find_map(|(_, id)| {
+            let lane = &self.lanes.get(id)?.lane;
+            let mut others = self.slots;
+            others.remove(lane.held(), lane.is_failing());
+            Some((lane.suspect_from(&others, now)?, *id))
+        })
     }
 
     fn apply_late_hints(&mut self, now: Timestamp) {

@@ -110,7 +110,7 @@ fn what_is_not_due_is_waited_for() {
 fn a_closed_lane_does_nothing_and_gives_everything_up() {
     let mut lane = lane(LIMITS);
     assert_eq!(hand_over(&mut lane, 3), 3);
-    lane.take_leased(delivery(Share::Retry));
+    lane.take_leased(delivery(Share::Retry), at(0));
     lane.limit(Limits { open: false, ..LIMITS });
     assert_eq!(steps(&mut lane, at(0)), "I");
     assert_eq!(lane.empty().len(), 4);
@@ -166,4 +166,32 @@ fn a_failure_of_our_own_changes_no_health_but_is_waited_out() {
     lane.hint(Share::Fresh, at(0));
     assert_eq!(steps(&mut lane, at(999)), "W");
     assert_eq!(steps(&mut lane, at(1_000)), "aaaaI");
+}
+
+#[test]
+fn a_suspect_takes_a_slot_and_a_place_in_the_pace_like_any_other() {
+    let others = Slots::new(1_000);
+    let mut lane = lane(Limits { slots: 1, per_second: Some(1), ..LIMITS });
+    lane.hint(Share::Suspect, at(500));
+    assert_eq!(lane.suspect_from(&others, at(0)), Some(at(500)));
+    assert_eq!(hand_over(&mut lane, 1), 1);
+    assert_eq!(steps(&mut lane, at(0)), "bI");
+    assert_eq!(lane.suspect_from(&others, at(500)), None, "its only slot is taken");
+    lane.ended(Some((true, Duration::ZERO)));
+    assert_eq!(lane.suspect_from(&others, at(500)), Some(at(1_000)), "so often a second");
+    assert!(lane.take_leased(delivery(Share::Suspect), at(1_000)).is_some());
+    assert_eq!(hand_over(&mut lane, 1), 1);
+    assert_eq!(steps(&mut lane, at(1_500)), "W");
+    assert_eq!(steps(&mut lane, at(2_005)), "F");
+}
+
+#[test]
+fn what_is_leased_waits_when_the_limit_has_been_lowered() {
+    let mut lane = lane(LIMITS);
+    lane.take_leased(delivery(Share::Retry), at(0));
+    lane.take_leased(delivery(Share::Retry), at(0));
+    lane.limit(Limits { slots: 1, ..LIMITS });
+    assert_eq!(steps(&mut lane, at(0)), "bF");
+    lane.ended(Some((true, Duration::ZERO)));
+    assert_eq!(steps(&mut lane, at(0)), "bI");
 }
