@@ -22,6 +22,8 @@ mod directory;
 mod error;
 mod handoff;
 mod jobs;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod reading;
 mod route;
 mod sending;

@@ -1,144 +1,63 @@
-//! The stores that the suite runs on, and how each is opened, thrown away and opened again.
+//! The stores that the suite runs on, and what it must be able to do with each.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use everhook_domain::id::DeliveryId;
-use everhook_domain::time::SystemClock;
-use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
+use everhook_domain::time::Timestamp;
 use everhook_store::{Handoff, Store, StorePolicy};
-use rusqlite::Connection;
+use tokio::runtime::Runtime;
 
 /// Numbers the databases of this process.
 static DATABASES: AtomicU64 = AtomicU64::new(0);
 
-/// Which store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// SQLite in memory, whose commands run inside the call.
-    Memory,
-    /// SQLite in a file, with its writer thread and reading connections.
-    File,
+/// A kind of store.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    /// The first part of its cases' names.
+    pub(crate) name: &'static str,
+    /// How long a lease outlives its owner; zero where the owner's death is known without a clock.
+    pub(crate) lease: Duration,
+    /// How many interleavings the model is tried with.
+    pub(crate) interleavings: u32,
+    /// Makes an empty database with this number.
+    pub(crate) create: fn(u64, &Runtime) -> Box<dyn Backend>,
 }
 
 impl Kind {
-    pub(crate) const ALL: &[Self] = &[Self::Memory, Self::File];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "sqlite_memory",
-            Self::File => "sqlite_file",
-        }
-    }
-
-    /// How long a lease outlives its owner.
-    pub(crate) const fn lease(self) -> Duration {
-        match self {
-            // Embedded, the owner's death is known without a clock.
-            Self::Memory | Self::File => Duration::ZERO,
-        }
+    /// An empty database of this kind.
+    pub(crate) fn create(self, runtime: &Runtime) -> Box<dyn Backend> {
+        (self.create)(DATABASES.fetch_add(1, Ordering::Relaxed), runtime)
     }
 }
 
-/// One database, and the store that is open on it.
-pub(crate) enum Backend {
-    Memory { connection: Option<Connection>, open: Option<Arc<SqliteStore>> },
-    File { path: PathBuf, open: Option<Arc<SqliteStore>> },
+/// Every kind that this build has.
+pub(crate) fn kinds() -> Vec<Kind> {
+    vec![
+        crate::sqlite::MEMORY,
+        crate::sqlite::FILE,
+        #[cfg(feature = "postgres")]
+        crate::postgres::KIND,
+    ]
 }
 
-impl Backend {
-    /// An empty database.
-    pub(crate) fn new(kind: Kind) -> Self {
-        let number = DATABASES.fetch_add(1, Ordering::Relaxed);
-        match kind {
-            Kind::Memory => {
-                Self::Memory { connection: Some(Connection::open_in_memory().unwrap()), open: None }
-            }
-            Kind::File => {
-                let name = format!("conformance-{}-{number}", std::process::id());
-                let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-                std::fs::create_dir_all(&folder).unwrap();
-                Self::File { path: folder.join("everhook.db"), open: None }
-            }
-        }
-    }
-
-    /// Opens the database, as the one process that uses it.
-    pub(crate) fn open(
+/// One database, on which at most one store is open.
+pub(crate) trait Backend {
+    /// Opens a store on it.
+    fn open(
         &mut self,
-        policy: &StorePolicy,
+        policy: StorePolicy,
         handoff: Arc<dyn Handoff>,
-    ) -> Arc<dyn Store> {
-        // Results wait for nobody here: the cases would only get slower.
-        let group_commit = GroupCommit { linger: Duration::ZERO, ..GroupCommit::default() };
-        let options = SqliteOptions {
-            policy: policy.clone(),
-            handoff,
-            clock: Arc::new(SystemClock::start()),
-            new_tag: 7,
-            group_commit,
-        };
-        let (store, open) = match self {
-            Self::Memory { connection, open } => {
-                (SqliteStore::on_connection(connection.take().unwrap(), options), open)
-            }
-            Self::File { path, open } => (SqliteStore::open(path, options), open),
-        };
-        let store = Arc::new(store.unwrap());
-        *open = Some(Arc::clone(&store));
-        store
-    }
+        now: Timestamp,
+    ) -> Arc<dyn Store>;
 
     /// Throws the open store away. What it had committed is still there.
-    pub(crate) fn crash(&mut self) {
-        match self {
-            Self::Memory { connection, open } => {
-                *connection = open.take().and_then(|store| store.into_connection());
-            }
-            Self::File { open, .. } => open.take().unwrap().close(),
-        }
-    }
+    fn crash(&mut self);
 
-    /// Copies the only endpoint until there are so many. The store is closed.
-    pub(crate) fn multiply_endpoint(&self, count: usize) {
-        let statement = "
-            WITH RECURSIVE n (seq) AS (VALUES (2) UNION ALL SELECT seq + 1 FROM n WHERE seq < ?1)
-            INSERT INTO endpoints SELECT n.seq, tenant, state, version, created_at, updated_at,
-                settings, secrets FROM endpoints, n";
-        self.with_connection(|connection| {
-            assert_eq!(connection.execute(statement, [count as i64]), Ok(count - 1));
-        });
-    }
+    /// Copies the only endpoint until there are so many. No store is open.
+    fn multiply_endpoint(&self, count: usize);
 
-    /// What came in for ended leases of a delivery, which no verb shows yet. The store is closed.
-    pub(crate) fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
-        let statement = "SELECT outcome FROM interruptions WHERE delivery = ?1 ORDER BY token";
-        let key = delivery.sequence() << 16 | u64::from(delivery.ordinal());
-        self.with_connection(|connection| {
-            let mut statement = connection.prepare(statement).unwrap();
-            let rows = statement.query_map([key as i64], |row| row.get::<_, Option<String>>(0));
-            rows.unwrap().filter_map(Result::unwrap).collect()
-        })
-    }
-
-    fn with_connection<T>(&self, run: impl FnOnce(&Connection) -> T) -> T {
-        match self {
-            Self::Memory { connection, .. } => run(connection.as_ref().unwrap()),
-            Self::File { path, .. } => run(&Connection::open(path).unwrap()),
-        }
-    }
-}
-
-impl Drop for Backend {
-    fn drop(&mut self) {
-        if let Self::File { path, open } = self {
-            if let Some(store) = open.take() {
-                store.close();
-            }
-            // A leftover is harmless and must not hide what the test has to say.
-            let _left = path.parent().map(std::fs::remove_dir_all);
-        }
-    }
+    /// What came in for ended leases of a delivery, which no verb shows yet. No store is open.
+    fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String>;
 }

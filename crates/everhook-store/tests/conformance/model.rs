@@ -81,7 +81,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn any_interleaving_agrees_with_the_model(kind: Kind) {
-    let cases = if kind == Kind::Memory { 400 } else { 12 };
+    let cases = kind.interleavings;
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(config, rng);

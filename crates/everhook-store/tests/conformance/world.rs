@@ -38,7 +38,7 @@ pub(crate) struct World {
     pub(crate) tenant: TenantId,
     kind: Kind,
     policy: StorePolicy,
-    backend: Backend,
+    backend: Box<dyn Backend>,
     runtime: Runtime,
 }
 
@@ -54,8 +54,8 @@ impl World {
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.unwrap();
         let lanes = Arc::new(Lanes::default());
-        let mut backend = Backend::new(kind);
-        let store = backend.open(&policy, Arc::clone(&lanes) as _);
+        let mut backend = kind.create(&runtime);
+        let store = backend.open(policy.clone(), Arc::clone(&lanes) as _, BEGINNING);
         let tenant = TenantId::default_tenant();
         Self { store, lanes, now: BEGINNING, tenant, kind, policy, backend, runtime }
     }
@@ -64,9 +64,13 @@ impl World {
     /// the first are over. Nothing has lapsed yet.
     pub(crate) fn crash(&mut self) {
         self.backend.crash();
-        self.now = self.now + self.kind.lease();
+        self.now = self.now + self.kind.lease;
         self.lanes = Arc::new(Lanes::default());
-        self.store = self.backend.open(&self.policy, Arc::clone(&self.lanes) as _);
+        self.store = self.reopen();
+    }
+
+    fn reopen(&mut self) -> Arc<dyn Store> {
+        self.backend.open(self.policy.clone(), Arc::clone(&self.lanes) as _, self.now)
     }
 
     /// As [`World::crash`], with another policy from then on.
@@ -79,14 +83,14 @@ impl World {
     pub(crate) fn multiply_endpoint(&mut self, count: usize) {
         self.backend.crash();
         self.backend.multiply_endpoint(count);
-        self.store = self.backend.open(&self.policy, Arc::clone(&self.lanes) as _);
+        self.store = self.reopen();
     }
 
     /// What is kept of results that came too late; restarts the store.
     pub(crate) fn late_outcomes(&mut self, delivery: DeliveryId) -> Vec<String> {
         self.backend.crash();
         let outcomes = self.backend.late_outcomes(delivery);
-        self.store = self.backend.open(&self.policy, Arc::clone(&self.lanes) as _);
+        self.store = self.reopen();
         outcomes
     }
 

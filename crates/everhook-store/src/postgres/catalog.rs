@@ -1,0 +1,71 @@
+//! The directory as it stands in the database.
+
+use std::sync::Arc;
+
+use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::id::EndpointId;
+use everhook_domain::secret::SecretSet;
+use everhook_domain::tenant::TenantId;
+use everhook_domain::time::Timestamp;
+use tokio_postgres::Row;
+
+use super::failure::VerbError;
+use super::number::{Bits, unsigned};
+use super::pool::Connection;
+use crate::directory::Directory;
+
+/// Reads tenants and endpoints, as the transaction sees them.
+pub(super) async fn load(
+    connection: &mut Connection,
+    version: u64,
+) -> Result<Directory, VerbError> {
+    let mut tenants = Vec::new();
+    for row in connection.query("SELECT id FROM tenants", &[]).await? {
+        tenants.push(tenant(&row, 0)?);
+    }
+    let mut endpoints = Vec::new();
+    let statement = "SELECT tenant, id, state, version, created_at, updated_at, settings, secrets \
+                     FROM endpoints";
+    for row in connection.query(statement, &[]).await? {
+        endpoints.push(Arc::new(read_endpoint(&row)?));
+    }
+    Ok(Directory::new(version, tenants, endpoints))
+}
+
+/// The directory after a change: with a tenant more, or an endpoint added or replaced.
+pub(super) fn with(
+    directory: &Directory,
+    tenant: Option<TenantId>,
+    endpoint: Option<Arc<Endpoint>>,
+) -> Directory {
+    let tenants = directory.tenants().cloned().chain(tenant);
+    let changed = endpoint.as_ref().map(|endpoint| endpoint.id);
+    let others = directory.all().filter(|other| Some(other.id) != changed).cloned();
+    Directory::new(directory.version() + 1, tenants, others.chain(endpoint))
+}
+
+/// A tenant's id from a column.
+pub(super) fn tenant(row: &Row, column: usize) -> Result<TenantId, VerbError> {
+    let text: &str = row.try_get(column)?;
+    text.parse().map_err(|error| VerbError::Unusable(format!("tenant {text}: {error}")))
+}
+
+fn read_endpoint(row: &Row) -> Result<Endpoint, VerbError> {
+    let Bits(id) = row.try_get(1)?;
+    let id = EndpointId::from_bits(id);
+    let unusable = |why: String| VerbError::Unusable(format!("endpoint {id}: {why}"));
+    let state: &str = row.try_get(2)?;
+    Ok(Endpoint {
+        id,
+        tenant: tenant(row, 0)?,
+        state: EndpointState::from_word(state)
+            .ok_or_else(|| unusable(format!("its state is {state}")))?,
+        version: unsigned(row.try_get(3)?),
+        created_at: Timestamp::from_millis(row.try_get(4)?),
+        updated_at: Timestamp::from_millis(row.try_get(5)?),
+        settings: EndpointSettings::from_stored(row.try_get(6)?)
+            .map_err(|error| unusable(error.to_string()))?,
+        secrets: SecretSet::from_stored(row.try_get(7)?)
+            .map_err(|error| unusable(error.to_string()))?,
+    })
+}

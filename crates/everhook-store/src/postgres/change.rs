@@ -1,0 +1,163 @@
+//! `change`: tenants and endpoints.
+
+use std::sync::Arc;
+
+use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::id::EndpointId;
+use everhook_domain::secret::SecretSet;
+use everhook_domain::tenant::TenantId;
+
+use super::failure::VerbError;
+use super::ids::Ids;
+use super::number::{Bits, signed, small};
+use super::tx::Tx;
+use super::{catalog, schema};
+use crate::code;
+use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
+use crate::error::Refusal;
+
+/// The verb. Only one transaction at a time runs it.
+pub(super) async fn change(
+    tx: &mut Tx,
+    ids: &Ids,
+    change: Change,
+) -> Result<Option<Arc<Endpoint>>, VerbError> {
+    match change {
+        Change::CreateTenant(tenant) => create_tenant(tx, tenant).await.map(|()| None),
+        Change::CreateEndpoint { tenant, settings, secrets } => {
+            create_endpoint(tx, ids, tenant, *settings, secrets).await.map(Some)
+        }
+        Change::UpdateEndpoint { tenant, endpoint, expected_version, settings, secrets } => {
+            let old = current(tx, &tenant, endpoint)?;
+            if old.version != expected_version {
+                return Err(Refusal::VersionChanged.into());
+            }
+            let new = Endpoint { settings: *settings, secrets, ..(*old).clone() };
+            update(tx, new).await.map(Some)
+        }
+        Change::SetEndpointState { tenant, endpoint, state } => {
+            set_state(tx, &tenant, endpoint, state).await.map(Some)
+        }
+    }
+}
+
+/// The directory as it is after the transaction.
+async fn set_directory(
+    tx: &mut Tx,
+    tenant: Option<TenantId>,
+    endpoint: Option<Arc<Endpoint>>,
+) -> Result<(), VerbError> {
+    tx.directory = Arc::new(catalog::with(&tx.directory, tenant, endpoint));
+    let version = signed(tx.directory.version());
+    schema::set_meta(&mut tx.connection, "directory_version", version).await
+}
+
+async fn create_tenant(tx: &mut Tx, tenant: TenantId) -> Result<(), VerbError> {
+    if tx.tenant(&tenant).is_ok() {
+        return Err(Refusal::Taken.into());
+    }
+    let statement = "INSERT INTO tenants (id, created_at) VALUES ($1, $2)";
+    tx.connection.execute(statement, &[&tenant.as_str(), &tx.now.as_millis()]).await?;
+    set_directory(tx, Some(tenant), None).await
+}
+
+async fn create_endpoint(
+    tx: &mut Tx,
+    ids: &Ids,
+    tenant: TenantId,
+    settings: EndpointSettings,
+    secrets: SecretSet,
+) -> Result<Arc<Endpoint>, VerbError> {
+    tx.tenant(&tenant)?;
+    let existing = tx.directory.endpoints_of(&tenant).iter();
+    let kept = existing.filter(|endpoint| endpoint.state != EndpointState::Deleted).count();
+    if kept >= ENDPOINTS_PER_TENANT_MAX {
+        return Err(Refusal::TooManyEndpoints.into());
+    }
+    let endpoint = Arc::new(Endpoint {
+        id: ids.endpoint(tx.now),
+        tenant,
+        state: EndpointState::Enabled,
+        version: 1,
+        created_at: tx.now,
+        updated_at: tx.now,
+        settings,
+        secrets,
+    });
+    tx.connection
+        .execute(
+            "INSERT INTO endpoints (tenant, id, state, version, created_at, updated_at, settings, \
+             secrets) VALUES ($1, $2, $3, $4, $5, $5, $6, $7)",
+            &[
+                &endpoint.tenant.as_str(),
+                &Bits::from(endpoint.id),
+                &endpoint.state.as_str(),
+                &signed(endpoint.version),
+                &tx.now.as_millis(),
+                &endpoint.settings.to_stored(),
+                &endpoint.secrets.to_stored(),
+            ],
+        )
+        .await?;
+    set_directory(tx, None, Some(Arc::clone(&endpoint))).await?;
+    Ok(endpoint)
+}
+
+/// The endpoint, if it is still there to be changed.
+fn current(tx: &Tx, tenant: &TenantId, id: EndpointId) -> Result<Arc<Endpoint>, Refusal> {
+    let endpoint = tx.directory.endpoint_of(tenant, id).ok_or(Refusal::NotFound)?;
+    if endpoint.state == EndpointState::Deleted {
+        return Err(Refusal::EndpointDeleted);
+    }
+    Ok(Arc::clone(endpoint))
+}
+
+async fn update(tx: &mut Tx, endpoint: Endpoint) -> Result<Arc<Endpoint>, VerbError> {
+    let endpoint =
+        Arc::new(Endpoint { version: endpoint.version + 1, updated_at: tx.now, ..endpoint });
+    tx.connection
+        .execute(
+            "UPDATE endpoints SET state = $3, version = $4, updated_at = $5, settings = $6, \
+             secrets = $7 WHERE tenant = $1 AND id = $2",
+            &[
+                &endpoint.tenant.as_str(),
+                &Bits::from(endpoint.id),
+                &endpoint.state.as_str(),
+                &signed(endpoint.version),
+                &tx.now.as_millis(),
+                &endpoint.settings.to_stored(),
+                &endpoint.secrets.to_stored(),
+            ],
+        )
+        .await?;
+    set_directory(tx, None, Some(Arc::clone(&endpoint))).await?;
+    Ok(endpoint)
+}
+
+async fn set_state(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    id: EndpointId,
+    state: EndpointState,
+) -> Result<Arc<Endpoint>, VerbError> {
+    let old = current(tx, tenant, id)?;
+    if old.state == state {
+        return Ok(old);
+    }
+    let key = Bits::from(id);
+    match state.gone() {
+        None => {
+            let swept = "SELECT 1 FROM sweeps WHERE endpoint = $1";
+            if tx.connection.first(swept, &[&key]).await?.is_some() {
+                return Err(Refusal::StillCancelling.into());
+            }
+        }
+        Some(reason) => {
+            let statement = "INSERT INTO sweeps (endpoint, reason) VALUES ($1, $2) \
+                             ON CONFLICT (endpoint) DO UPDATE SET reason = excluded.reason";
+            tx.connection.execute(statement, &[&key, &small(code::cancel(reason))]).await?;
+            tx.jobs_pending();
+        }
+    }
+    update(tx, Endpoint { state, ..(*old).clone() }).await
+}

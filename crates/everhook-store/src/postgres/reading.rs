@@ -1,0 +1,232 @@
+//! Single things and lists. A list looks at a bounded number of rows, newest first by id; ids are
+//! led by time, so that a span of time is a span of ids.
+
+use bytes::Bytes;
+use everhook_domain::endpoint::EndpointState;
+use everhook_domain::event::EventType;
+use everhook_domain::id::{DeliveryId, EventId, SEQUENCE_MAX};
+use everhook_domain::tenant::TenantId;
+use everhook_domain::time::Timestamp;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+use super::failure::VerbError;
+use super::number::{Bits, count, size};
+use super::row::{COLUMNS, DeliveryRow};
+use super::tx::Tx;
+use super::{lease, record};
+use crate::code::{self, status};
+use crate::reading::{
+    DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
+    PageRequest, Position, StatusFilter,
+};
+
+/// What [`read_event`] reads, in its order.
+const EVENT_COLUMNS: &str = "id, type, origin, happened_at, source_event_id, deliveries";
+
+/// An event of this tenant.
+pub(super) async fn event(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    event: EventId,
+) -> Result<Option<EventDetail>, VerbError> {
+    let statement =
+        format!("SELECT {EVENT_COLUMNS}, body FROM events WHERE tenant = $1 AND id = $2");
+    let row = tx.connection.first(&statement, &[&tenant.as_str(), &Bits::from(event)]).await?;
+    let Some(row) = row else { return Ok(None) };
+    let body = Bytes::from(row.try_get::<_, Vec<u8>>(6)?);
+    Ok(Some(EventDetail { record: read_event(&row)?, body }))
+}
+
+/// A delivery of this tenant.
+pub(super) async fn delivery(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    delivery: DeliveryId,
+) -> Result<Option<DeliveryDetail>, VerbError> {
+    let statement = format!("SELECT {COLUMNS} FROM deliveries WHERE tenant = $1 AND id = $2");
+    let row = tx.connection.first(&statement, &[&tenant.as_str(), &Bits::from(delivery)]).await?;
+    let Some(row) = row else { return Ok(None) };
+    let record = DeliveryRow::read(&row, 0)?.record;
+    let attempts = record::attempts(&mut tx.connection, delivery).await?;
+    Ok(Some(DeliveryDetail { record, attempts }))
+}
+
+/// A tenant's events, newest first.
+pub(super) async fn events(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    query: &EventQuery,
+    page: PageRequest,
+) -> Result<Page<EventRecord>, VerbError> {
+    let mut list = List::new("events", tenant, page, span(query.from, query.to));
+    if let Some(event_type) = &query.event_type {
+        list.filter("type = ", event_type.as_str().to_owned());
+    }
+    let (rows, next) = list.read(tx, EVENT_COLUMNS, 0).await?;
+    let items = rows.iter().map(read_event).collect::<Result<_, _>>()?;
+    Ok(Page { items, next })
+}
+
+/// A tenant's deliveries, newest first.
+pub(super) async fn deliveries(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    query: &DeliveryQuery,
+    page: PageRequest,
+) -> Result<Page<DeliveryRecord>, VerbError> {
+    let (mut low, mut below) = span(query.from, query.to);
+    if let Some(event) = query.event {
+        if event.ordinal() != 0 {
+            // It names a delivery.
+            return Ok(Page { items: Vec::new(), next: None });
+        }
+        low = low.max(event.bits());
+        below = below.min(event.delivery(u16::MAX).bits().saturating_add(1));
+    }
+    let mut list = List::new("deliveries", tenant, page, (low, below));
+    if let Some(status) = query.status {
+        list.scan(match status {
+            StatusFilter::Due => status::DUE,
+            StatusFilter::Leased => status::LEASED,
+            StatusFilter::Delivered => status::DELIVERED,
+            StatusFilter::Dead => status::DEAD,
+            StatusFilter::Cancelled => status::CANCELLED,
+        });
+    }
+    if let Some(endpoint) = query.endpoint {
+        list.filter("endpoint = ", Bits::from(endpoint));
+    }
+    if let Some(event_type) = &query.event_type {
+        list.filter("type = ", event_type.as_str().to_owned());
+    }
+    let (rows, next) = list.read(tx, COLUMNS, 1).await?;
+    let items = DeliveryRow::read_all(&rows)?.into_iter().map(|row| row.record).collect();
+    Ok(Page { items, next })
+}
+
+/// The oldest due time in a lane that is not paused.
+pub(super) async fn oldest_due(tx: &mut Tx) -> Result<Option<Timestamp>, VerbError> {
+    let lanes = lease::due(&mut tx.connection).await?;
+    let enabled = lanes.into_iter().filter(|lane| {
+        let endpoint = tx.directory.endpoint(lane.endpoint);
+        endpoint.is_some_and(|endpoint| endpoint.state == EndpointState::Enabled)
+    });
+    Ok(enabled.flat_map(|lane| [lane.fresh, lane.retry, lane.suspect]).flatten().min())
+}
+
+/// The ids accepted within a span of time: at or after the first, below the second.
+fn span(from: Option<Timestamp>, to: Option<Timestamp>) -> (u128, u128) {
+    let first_at = |at: Timestamp| {
+        let millis = u64::try_from(at.as_millis()).unwrap_or(0).min(SEQUENCE_MAX);
+        EventId::from_parts(millis, 0, 0, 0).bits()
+    };
+    (from.map_or(0, first_at), to.map_or(u128::MAX, first_at))
+}
+
+/// A list in the making.
+struct List<'a> {
+    table: &'static str,
+    tenant: &'a str,
+    page: PageRequest,
+    low: Bits,
+    below: Bits,
+    /// What limits the rows that are looked at.
+    scan: String,
+    /// What those must fulfil that are shown.
+    filter: String,
+    values: Vec<Box<dyn ToSql + Sync + Send>>,
+}
+
+impl<'a> List<'a> {
+    fn new(
+        table: &'static str,
+        tenant: &'a TenantId,
+        page: PageRequest,
+        (low, below): (u128, u128),
+    ) -> Self {
+        let below = page.after.map_or(below, |Position(after)| below.min(after));
+        Self {
+            table,
+            tenant: tenant.as_str(),
+            page,
+            low: Bits(low),
+            below: Bits(below),
+            scan: String::new(),
+            filter: String::new(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Looks only at deliveries of this status; an index has them.
+    fn scan(&mut self, status: i64) {
+        self.scan = format!(" AND status = {status}");
+    }
+
+    fn filter(&mut self, condition: &str, value: impl ToSql + Sync + Send + 'static) {
+        self.values.push(Box::new(value));
+        let joint = if self.filter.is_empty() { "WHERE" } else { " AND" };
+        // After tenant, low, below and the two limits.
+        let place = self.values.len() + 5;
+        self.filter = format!("{}{joint} {condition}${place}", self.filter);
+    }
+
+    /// Reads the page's rows and where to go on. `id` is the place of the id in `columns`.
+    async fn read(
+        &self,
+        tx: &mut Tx,
+        columns: &str,
+        id: usize,
+    ) -> Result<(Vec<Row>, Option<Position>), VerbError> {
+        let looked_at = format!(
+            "FROM {} WHERE tenant = $1 AND id >= $2 AND id < $3{} ORDER BY id DESC",
+            self.table, self.scan
+        );
+        let statement = format!(
+            "SELECT * FROM (SELECT {columns} {looked_at} LIMIT $4) AS looked_at {} \
+             ORDER BY id DESC LIMIT $5",
+            self.filter
+        );
+        let (scan_limit, limit) = (size(self.page.scan_limit), size(self.page.limit));
+        let one_more = limit.saturating_add(1);
+        let base: [&(dyn ToSql + Sync); 3] = [&self.tenant, &self.low, &self.below];
+        let mut params = base.to_vec();
+        params.extend::<[&(dyn ToSql + Sync); 2]>([&scan_limit, &one_more]);
+        params.extend(self.values.iter().map(|value| {
+            let value: &(dyn ToSql + Sync) = &**value;
+            value
+        }));
+        let mut rows = tx.connection.query(&statement, &params).await?;
+        if rows.len() > self.page.limit {
+            rows.truncate(self.page.limit);
+            let last = rows.last().map(|row| row.try_get(id)).transpose()?;
+            return Ok((rows, last.map(|Bits(last)| Position(last))));
+        }
+        // The page is not full: did the rows end, or the patience?
+        let edge = format!("SELECT id {looked_at} OFFSET $4 LIMIT 2");
+        let before_last = scan_limit.saturating_sub(1);
+        let params = [base[0], base[1], base[2], &before_last];
+        let edge = tx.connection.query(&edge, &params).await?;
+        let next = match &edge[..] {
+            [last, _beyond] => Some(last.try_get(0)?),
+            _ => None,
+        };
+        Ok((rows, next.map(|Bits(last)| Position(last))))
+    }
+}
+
+fn read_event(row: &Row) -> Result<EventRecord, VerbError> {
+    let Bits(id) = row.try_get(0)?;
+    let id = EventId::from_bits(id);
+    let event_type = EventType::any(row.try_get(1)?)
+        .map_err(|error| VerbError::Unusable(format!("the type of event {id}: {error}")))?;
+    let origin: i16 = row.try_get(2)?;
+    Ok(EventRecord {
+        id,
+        event_type,
+        origin: code::read_origin(i64::from(origin))?,
+        timestamp: Timestamp::from_millis(row.try_get(3)?),
+        source_event_id: row.try_get(4)?,
+        deliveries: count(row.try_get(5)?),
+    })
+}
