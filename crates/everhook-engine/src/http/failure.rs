@@ -9,7 +9,11 @@ use std::io;
 use std::time::Duration;
 
 use everhook_domain::attempt::{AttemptOutcome, ErrorClass};
-use rustls::{CertificateError, InvalidMessage};
+use rustls::{CertificateError, InvalidMessage, OtherError};
+
+/// What the certificate check says of a certificate that may sign others; rustls does not name its
+/// type. A self-signed one is often of this kind, as that of `openssl req -x509`.
+const AUTHORITY_AS_SERVER: &str = "CaUsedAsEndEntity";
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,6 +189,14 @@ fn certificate_text(error: &CertificateError) -> String {
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
             "the certificate is for another host name".into()
+        }
+        CertificateError::Other(OtherError(why)) if why.to_string() == AUTHORITY_AS_SERVER => {
+            "the certificate is that of an authority, not of a server: it is self-signed, or the \
+             server shows the wrong one of its chain"
+                .into()
+        }
+        CertificateError::Other(OtherError(why)) => {
+            format!("the certificate cannot be accepted ({why})")
         }
         CertificateError::Revoked => "the certificate was revoked".into(),
         CertificateError::BadSignature => "the certificate's signature is wrong".into(),

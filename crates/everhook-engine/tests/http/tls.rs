@@ -115,6 +115,18 @@ async fn case_015_a_self_signed_certificate_and_plain_http_fail_as_tls() {
     let secure = server((certificate, key)).await;
     failed(&Client::new().get_answer(&url("localhost", &secure)).await, ErrorClass::Tls);
 
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("names");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("a certificate").der().clone();
+    let authority = server((certificate, key)).await;
+    let outcome = Client::new().get_answer(&url("localhost", &authority)).await;
+    assert_eq!(
+        failed(&outcome, ErrorClass::Tls),
+        "the certificate is that of an authority, not of a server: it is self-signed, or the \
+         server shows the wrong one of its chain"
+    );
+
     let plain = Server::run(|_, mut stream| async move {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("a client");
         read_request(&mut stream).await;
