@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -22,6 +23,9 @@ use crate::cursor::CursorScope;
 use crate::post::Answering;
 use crate::problem::Problem;
 use crate::query::{Query, ShownPage};
+
+/// A free attempt starts within this time; one that has not is waiting for something.
+const LATE: Duration = Duration::from_millis(250);
 
 /// `GET /api/v1/deliveries`: newest first, without their attempts.
 pub(super) async fn list(
@@ -171,12 +175,12 @@ impl Shower {
         }
     }
 
-    /// What keeps a due delivery from being sent, besides its time.
+    /// What keeps a due delivery from being sent, once it is late or cannot go at all.
     fn waiting_for(&self, endpoint: EndpointId, due: &Due) -> Option<&'static str> {
         let endpoint = self.directory.endpoint(endpoint)?;
         match endpoint.state {
             EndpointState::Paused => Some("paused"),
-            EndpointState::Enabled if due.at <= self.now => {
+            EndpointState::Enabled if self.now.since(due.at) >= LATE => {
                 Some(match endpoint.settings.requests_per_second {
                     Some(_) => "rate",
                     None => "slot",

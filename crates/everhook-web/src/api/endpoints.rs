@@ -159,7 +159,9 @@ pub(super) async fn rotate_secret(
         let secrets = match rotated {
             Ok(secrets) => secrets,
             Err(error) => {
-                let problem = Problem::from(Refusal::Secrets(error));
+                let gone = current.state == EndpointState::Deleted;
+                let refused = Problem::from(Refusal::Secrets(error));
+                let problem = if gone { not_found() } else { refused };
                 return unless_remembered(&app, &sent, current, &answering, problem).await;
             }
         };

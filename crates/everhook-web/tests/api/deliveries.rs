@@ -38,7 +38,6 @@ async fn the_shape_of_a_delivery_that_waits() {
         "endpoint_id": endpoint,
         "type": "invoice.paid",
         "status": "due",
-        "waiting_for": "slot",
         "round": 1,
         "attempt_count": 0,
         "interruptions": 0,
@@ -59,6 +58,9 @@ async fn what_a_due_delivery_waits_for() {
     api.event("a").await;
     let id = api.list("/api/v1/deliveries").await.remove(0);
     let path = format!("/api/v1/endpoints/{endpoint}");
+    api.advance_ms(249);
+    assert_eq!(read(&api, &id).await.get("waiting_for"), None, "not late yet");
+    api.advance_ms(1);
     assert_eq!(read(&api, &id).await["waiting_for"], "slot");
     api.patch(&path, r#"{"requests_per_second":1}"#).await.expect(StatusCode::OK);
     assert_eq!(read(&api, &id).await["waiting_for"], "rate");
@@ -68,7 +70,7 @@ async fn what_a_due_delivery_waits_for() {
     api.deliver(&endpoint, &answered(500)).await;
     let later = read(&api, &id).await;
     assert_eq!(later.get("waiting_for"), None, "its time has not come");
-    assert_eq!(later["next_attempt_at"], "2026-01-01T00:01:00.000Z");
+    assert_eq!(later["next_attempt_at"], "2026-01-01T00:01:00.250Z");
 }
 
 #[tokio::test]

@@ -259,6 +259,9 @@ async fn a_deleted_endpoint_is_gone_and_its_history_stays() {
     api.event("a").await;
     api.deliver(&id, &answered(200)).await;
     let path = format!("/api/v1/endpoints/{id}");
+    for _ in 0..3 {
+        api.post(&format!("{path}/rotate-secret"), "").await.expect(StatusCode::OK);
+    }
     let deleted = api.send("DELETE", &path, &[], b"").await;
     assert_eq!((deleted.status, deleted.body.len()), (204, 0));
     assert_eq!(deleted.header("content-type"), None);
