@@ -62,6 +62,7 @@ impl DataDir {
         }
         let mut data_dir = Self { path, lock };
         data_dir.write_holder("not yet listening").map_err(unusable)?;
+        data_dir.make_database().map_err(unusable)?;
         sync_dir(&data_dir.path).map_err(unusable)?;
         Ok(data_dir)
     }
@@ -75,6 +76,17 @@ impl DataDir {
             let path = self.path.join(LOCK_FILE);
             Failure::failed(format!("{} cannot be written: {error}", path.display()))
         })
+    }
+
+    /// Makes the empty file that SQLite fills, because SQLite itself would let everyone read it; the
+    /// files beside it get the rights of this one.
+    fn make_database(&self) -> io::Result<()> {
+        let made =
+            OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(self.database());
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn write_holder(&mut self, what: &str) -> io::Result<()> {
@@ -181,6 +193,8 @@ mod tests {
         let mode = path.metadata().expect("there").permissions().mode();
         assert_eq!(mode & 0o777, DIR_MODE);
         assert!(!first.is_open_to_others());
+        let database = first.database().metadata().expect("made");
+        assert_eq!((database.permissions().mode() & 0o777, database.len()), (FILE_MODE, 0));
 
         let refused = DataDir::take(&path).expect_err("held");
         assert_eq!(refused.exit, Exit::Held);
