@@ -19,6 +19,8 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// How long a lease outlives its owner; zero where the owner's death is known without a clock.
     pub(crate) lease: Duration,
+    /// Whether several stores may be open on one database.
+    pub(crate) has_nodes: bool,
     /// How many interleavings the model is tried with.
     pub(crate) interleavings: u32,
     /// Makes an empty database with this number.
@@ -42,9 +44,9 @@ pub(crate) fn kinds() -> Vec<Kind> {
     ]
 }
 
-/// One database, on which at most one store is open.
+/// One database, and the store that is open on it.
 pub(crate) trait Backend {
-    /// Opens a store on it.
+    /// Opens a store on it; another one where it has nodes.
     fn open(
         &mut self,
         policy: StorePolicy,

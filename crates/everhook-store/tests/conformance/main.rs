@@ -21,6 +21,7 @@ mod jobs;
 mod lanes;
 mod lapse;
 mod model;
+mod nodes;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod publish;
@@ -73,7 +74,8 @@ fn main() -> ExitCode {
     ];
     let mut trials = Vec::new();
     for kind in kinds() {
-        for case in modules.iter().flat_map(|cases| cases()) {
+        let nodes = if kind.has_nodes { nodes::cases() } else { Vec::new() };
+        for case in modules.iter().flat_map(|cases| cases()).chain(nodes) {
             let name = format!("{}::{}", kind.name, case.name);
             trials.push(Trial::test(name, move || {
                 (case.run)(kind);

@@ -19,6 +19,7 @@ const URL_VARIABLE: &str = "EVERHOOK_TEST_POSTGRES";
 pub(crate) const KIND: Kind = Kind {
     name: "postgres",
     lease: Duration::from_secs(15),
+    has_nodes: true,
     interleavings: 12,
     create: |number, runtime| {
         let schema = format!("conformance_{}_{number}", std::process::id());

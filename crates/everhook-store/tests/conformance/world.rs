@@ -13,8 +13,9 @@ use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::{
     AcceptedEvent, Act, Change, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord,
-    EventDetail, EventQuery, EventRecord, JobStep, LaneDue, LeasedDelivery, PageRequest, Publish,
-    Published, SentAgain, Settled, Settlement, Store, StoreError, StorePolicy, Targets, Wanted,
+    EventDetail, EventQuery, EventRecord, JobStep, LaneDue, LeasedDelivery, NoHandoff, PageRequest,
+    Publish, Published, SentAgain, Settled, Settlement, Store, StoreError, StorePolicy, Targets,
+    Wanted,
 };
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -67,6 +68,11 @@ impl World {
         self.now = self.now + self.kind.lease;
         self.lanes = Arc::new(Lanes::default());
         self.store = self.reopen();
+    }
+
+    /// Another node on the same data, whom nobody tells of work.
+    pub(crate) fn another_node(&mut self) -> Arc<dyn Store> {
+        self.backend.open(self.policy.clone(), Arc::new(NoHandoff), self.now)
     }
 
     fn reopen(&mut self) -> Arc<dyn Store> {

@@ -1,0 +1,184 @@
+//! Two nodes on one database, where a store can have several.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use everhook_domain::endpoint::EndpointState::{Disabled, Enabled};
+use everhook_store::{Change, Claimed, JobStep, Settled, Store, Wanted};
+
+use crate::backend::Kind;
+use crate::sketch::{claim, event, events, everything, finished, keyed, ms, publish_in};
+use crate::world::{World, done};
+use crate::{Case, case};
+
+pub(crate) fn cases() -> Vec<Case> {
+    vec![
+        case(case_001_two_nodes_never_send_the_same),
+        case(one_source_event_id_is_one_event_on_both),
+        case(one_idempotency_key_runs_once_on_both),
+        case(ids_of_both_are_distinct),
+        case(a_change_holds_on_the_other_node),
+        case(a_disable_holds_on_the_other_node_at_once),
+        case(leases_of_a_dead_node_end_with_their_time),
+        case(two_nodes_share_the_jobs),
+    ]
+}
+
+/// Tasks alternate between the two.
+fn pair(world: &mut World) -> [Arc<dyn Store>; 2] {
+    [Arc::clone(&world.store), world.another_node()]
+}
+
+fn case_001_two_nodes_never_send_the_same(kind: Kind) {
+    let mut world = World::new(kind);
+    let endpoint = world.endpoint();
+    world.publish(events(500));
+    let nodes = pair(&mut world);
+    let leased = world.at_once(40, |number, _, now| {
+        let node = Arc::clone(&nodes[number % 2]);
+        let wanted = vec![Wanted { endpoint, fresh: 9, retry: 9, suspect: 1 }];
+        async move {
+            let mut got = Vec::new();
+            loop {
+                let (leased, _) = node.claim(wanted.clone(), now).await.unwrap();
+                if leased.is_empty() {
+                    return got;
+                }
+                got.extend(leased);
+            }
+        }
+    });
+    let leased: Vec<_> = leased.into_iter().flatten().collect();
+    let distinct: HashSet<_> = leased.iter().map(|lease| lease.id).collect();
+    let tokens: HashSet<_> = leased.iter().map(|lease| lease.token).collect();
+    assert_eq!((leased.len(), distinct.len(), tokens.len()), (500, 500, 500));
+    // Whoever sent it, either may write down the result.
+    let settlements = leased.iter().map(|lease| finished(lease, world.now, 200)).collect();
+    let settled = world.wait(nodes[1].settle(settlements, world.now)).unwrap();
+    assert_eq!(settled, vec![Settled::Recorded; 500]);
+}
+
+fn one_source_event_id_is_one_event_on_both(kind: Kind) {
+    let mut world = World::new(kind);
+    world.endpoint();
+    let (nodes, tenant) = (pair(&mut world), world.tenant.clone());
+    let accepted = world.at_once(1_000, |number, _, now| {
+        let node = Arc::clone(&nodes[number % 2]);
+        let publish = publish_in(&tenant, vec![keyed("k", "1")]);
+        async move { done(node.publish(publish, None, now).await.unwrap()).remove(0) }
+    });
+    assert_eq!(accepted.iter().filter(|event| !event.duplicate).count(), 1);
+    assert!(accepted.iter().all(|event| event.id == accepted[0].id));
+    assert_eq!((world.events().len(), world.deliveries().len()), (1, 1));
+}
+
+fn one_idempotency_key_runs_once_on_both(kind: Kind) {
+    let mut world = World::new(kind);
+    let (nodes, tenant) = (pair(&mut world), world.tenant.clone());
+    let answers = world.at_once(200, |number, _, now| {
+        let node = Arc::clone(&nodes[number % 2]);
+        let publish = publish_in(&tenant, events(1));
+        async move { node.publish(publish, Some(claim("k", "1")), now).await.unwrap() }
+    });
+    let ran = answers.iter().filter(|answer| matches!(answer, Claimed::Done(_))).count();
+    let replayed = answers.iter().filter(|answer| matches!(answer, Claimed::Replayed(_))).count();
+    assert_eq!((ran, replayed, world.events().len()), (1, 199, 1));
+}
+
+fn ids_of_both_are_distinct(kind: Kind) {
+    let mut world = World::new(kind);
+    let (nodes, tenant) = (pair(&mut world), world.tenant.clone());
+    let accepted = world.at_once(100, |number, _, now| {
+        let node = Arc::clone(&nodes[number % 2]);
+        let publish = publish_in(&tenant, events(20));
+        async move { done(node.publish(publish, None, now).await.unwrap()) }
+    });
+    let ids: HashSet<_> = accepted.iter().flatten().map(|event| event.id).collect();
+    assert_eq!((ids.len(), world.events().len()), (2_000, 2_000));
+}
+
+fn a_change_holds_on_the_other_node(kind: Kind) {
+    let mut world = World::new(kind);
+    let [here, there] = pair(&mut world);
+    let deliveries = |world: &World| {
+        let publish = publish_in(&world.tenant, vec![event("a", "1")]);
+        done(world.wait(there.publish(publish, None, world.now)).unwrap())[0].deliveries
+    };
+    assert_eq!(deliveries(&world), 0);
+    let endpoint = world.endpoint();
+    assert_eq!(deliveries(&world), 1);
+    world.set_state(endpoint, Disabled);
+    let claimed = world.wait(there.claim(vec![everything(endpoint)], world.now)).unwrap();
+    assert_eq!(claimed.0, []);
+    assert_eq!(deliveries(&world), 0);
+    let known = [&here, &there].map(|node| node.directory().unwrap().version());
+    assert_eq!(known[0], known[1]);
+    let shop = world.add_tenant("shop");
+    world.endpoint_for(&shop, &["*"]);
+    world.run_jobs();
+    world.set_state(endpoint, Enabled);
+    assert_eq!(deliveries(&world), 1);
+}
+
+fn a_disable_holds_on_the_other_node_at_once(kind: Kind) {
+    let mut world = World::new(kind);
+    let endpoint = world.endpoint();
+    let (nodes, tenant) = (pair(&mut world), world.tenant.clone());
+    let disable = Change::SetEndpointState { tenant: tenant.clone(), endpoint, state: Disabled };
+    let answered = Arc::new(AtomicBool::new(false));
+    let published = world.at_once(60, |number, _, now| {
+        let [here, there] = [number % 2, (number + 1) % 2].map(|node| Arc::clone(&nodes[node]));
+        let (publish, disable) = (publish_in(&tenant, events(1)), disable.clone());
+        let answered = Arc::clone(&answered);
+        async move {
+            if number == 10 {
+                there.change(disable, None, now).await.unwrap();
+                answered.store(true, Ordering::SeqCst);
+            }
+            let after = answered.load(Ordering::SeqCst);
+            (after, done(here.publish(publish, None, now).await.unwrap())[0].deliveries)
+        }
+    });
+    assert!(published.iter().any(|(after, _)| *after));
+    assert!(published.iter().all(|(after, deliveries)| !(*after && *deliveries > 0)));
+    world.run_jobs();
+    assert_eq!(world.due(), []);
+}
+
+fn leases_of_a_dead_node_end_with_their_time(kind: Kind) {
+    let mut world = World::new(kind);
+    let endpoint = world.endpoint();
+    world.publish(events(3));
+    let survivor = world.another_node();
+    let leases = world.claim_all(endpoint);
+    let until = leases[0].until.unwrap();
+    world.finish(&leases[0], 200);
+    world.now = until.minus(ms(1));
+    assert_eq!(world.wait(survivor.lapse(world.now)), Ok(0), "its owner may be alive");
+    assert_eq!(world.finish(&leases[1], 200), Settled::Recorded);
+    world.now = until;
+    assert_eq!(world.wait(survivor.lapse(world.now)), Ok(1));
+    assert_eq!(world.finish(&leases[2], 200), Settled::Stale, "it was stopped, and goes on");
+    let (again, _) = world.wait(survivor.claim(vec![everything(endpoint)], world.now)).unwrap();
+    assert_eq!((again.len(), again[0].id, again[0].number), (1, leases[2].id, 1));
+}
+
+fn two_nodes_share_the_jobs(kind: Kind) {
+    let mut world = World::new(kind);
+    let endpoints = [world.endpoint(), world.endpoint()];
+    world.publish(events(700));
+    for endpoint in endpoints {
+        world.set_state(endpoint, Disabled);
+    }
+    let nodes = pair(&mut world);
+    world.at_once(6, |number, _, now| {
+        let node = Arc::clone(&nodes[number % 2]);
+        async move { while node.step(now).await.unwrap() == JobStep::More {} }
+    });
+    world.run_jobs();
+    assert_eq!(world.due(), []);
+    assert!(world.deliveries().iter().all(|delivery| {
+        matches!(delivery.state, everhook_domain::delivery::State::Cancelled(_))
+    }));
+}
