@@ -61,7 +61,11 @@ fn is_away(error: &tokio_postgres::Error) -> bool {
     const FULL_OR_BUSY: &str = "53";
     const CONNECTION: &str = "08";
     match error.code() {
-        None => true,
+        // Without an answer of the server: the connection has broken, or something cannot be read.
+        None => {
+            let source = std::error::Error::source(error);
+            error.is_closed() || source.is_some_and(|source| source.is::<std::io::Error>())
+        }
         Some(state) => {
             state.code().starts_with(FULL_OR_BUSY)
                 || state.code().starts_with(CONNECTION)

@@ -5,7 +5,6 @@ use std::error::Error;
 use bytes::{BufMut, BytesMut};
 use everhook_domain::id::Id;
 use everhook_domain::key::KeyHash;
-use everhook_domain::time::Timestamp;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 /// 128 bits as a `uuid`, which sorts as they do.
@@ -75,9 +74,4 @@ pub(super) fn small(code: i64) -> i16 {
 /// A length as `bigint`.
 pub(super) fn size(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
-}
-
-/// An instant as `bigint`.
-pub(super) fn instant(at: Timestamp) -> i64 {
-    at.as_millis()
 }

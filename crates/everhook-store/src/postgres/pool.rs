@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -12,6 +13,9 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
 use super::failure::VerbError;
+
+/// How long connecting may take, unless the address says otherwise.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections to one database.
 pub(super) struct Pool {
@@ -37,7 +41,10 @@ pub(super) struct Connection {
 
 impl Pool {
     /// A pool that has not connected yet.
-    pub(super) fn new(config: Config, connections_max: usize) -> Self {
+    pub(super) fn new(mut config: Config, connections_max: usize) -> Self {
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(CONNECT_TIMEOUT);
+        }
         Self {
             config,
             permits: Arc::new(Semaphore::new(connections_max)),

@@ -5,7 +5,7 @@ use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 
 use super::failure::VerbError;
-use super::number::{Bits, instant};
+use super::number::Bits;
 use super::pool::Connection;
 
 /// One script a version; the index is the version before it.
@@ -50,7 +50,7 @@ pub(super) async fn prepare(
         set_meta(connection, "directory_version", 1).await?;
         let tenant = TenantId::default_tenant();
         let statement = "INSERT INTO tenants (id, created_at) VALUES ($1, $2)";
-        connection.execute(statement, &[&tenant.as_str(), &instant(now)]).await?;
+        connection.execute(statement, &[&tenant.as_str(), &now.as_millis()]).await?;
     }
     let tag = meta(connection, "tag").await?.and_then(|tag| u16::try_from(tag).ok());
     let tag = tag.ok_or_else(|| VerbError::Unusable("the database has no tag".into()))?;

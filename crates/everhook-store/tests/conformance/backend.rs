@@ -9,6 +9,8 @@ use everhook_domain::time::Timestamp;
 use everhook_store::{Handoff, Store, StorePolicy};
 use tokio::runtime::Runtime;
 
+use crate::Case;
+
 /// Numbers the databases of this process.
 static DATABASES: AtomicU64 = AtomicU64::new(0);
 
@@ -19,8 +21,8 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// How long a lease outlives its owner; zero where the owner's death is known without a clock.
     pub(crate) lease: Duration,
-    /// Whether several stores may be open on one database.
-    pub(crate) has_nodes: bool,
+    /// Cases that only this kind has.
+    pub(crate) own: fn() -> Vec<Case>,
     /// How many interleavings the model is tried with.
     pub(crate) interleavings: u32,
     /// Makes an empty database with this number.
@@ -46,7 +48,7 @@ pub(crate) fn kinds() -> Vec<Kind> {
 
 /// One database, and the store that is open on it.
 pub(crate) trait Backend {
-    /// Opens a store on it; another one where it has nodes.
+    /// Opens a store on it; another node where it has several.
     fn open(
         &mut self,
         policy: StorePolicy,

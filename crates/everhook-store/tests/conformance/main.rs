@@ -21,6 +21,7 @@ mod jobs;
 mod lanes;
 mod lapse;
 mod model;
+#[cfg(feature = "postgres")]
 mod nodes;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -74,8 +75,7 @@ fn main() -> ExitCode {
     ];
     let mut trials = Vec::new();
     for kind in kinds() {
-        let nodes = if kind.has_nodes { nodes::cases() } else { Vec::new() };
-        for case in modules.iter().flat_map(|cases| cases()).chain(nodes) {
+        for case in modules.iter().flat_map(|cases| cases()).chain((kind.own)()) {
             let name = format!("{}::{}", kind.name, case.name);
             trials.push(Trial::test(name, move || {
                 (case.run)(kind);

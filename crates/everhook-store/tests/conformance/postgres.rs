@@ -4,28 +4,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use everhook_domain::id::DeliveryId;
+use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::postgres::{PostgresOptions, PostgresStore};
-use everhook_store::{Handoff, Store, StorePolicy};
-use tokio::runtime::Handle;
+use everhook_store::{Handoff, NoHandoff, Sending, Store, StoreError, StorePolicy};
+use tokio::runtime::{Handle, Runtime};
 use tokio_postgres::{NoTls, Row};
 
 use crate::backend::{Backend, Kind};
+use crate::sketch::{events, publish_in};
+use crate::{Case, case, nodes};
 
 /// The variable that names the server, as libpq takes it.
 const URL_VARIABLE: &str = "EVERHOOK_TEST_POSTGRES";
+
+/// Connections of a node: fewer than the tasks of some cases.
+const CONNECTIONS_MAX: usize = 8;
 
 /// One node.
 pub(crate) const KIND: Kind = Kind {
     name: "postgres",
     lease: Duration::from_secs(15),
-    has_nodes: true,
+    own: || nodes::cases().into_iter().chain(cases()).collect(),
     interleavings: 12,
     create: |number, runtime| {
-        let schema = format!("conformance_{}_{number}", std::process::id());
-        let database = Postgres { url: url(&schema), schema, runtime: runtime.handle().clone() };
-        database.run(&format!("CREATE SCHEMA {}", database.schema));
-        Box::new(database)
+        Box::new(Postgres::create(&format!("{}_{number}", std::process::id()), runtime.handle()))
     },
 };
 
@@ -36,6 +39,15 @@ struct Postgres {
     runtime: Handle,
 }
 
+fn cases() -> Vec<Case> {
+    vec![
+        case(a_newer_schema_is_refused),
+        case(an_address_that_cannot_be_read_is_not_shown),
+        case(an_unreachable_server_is_no_failure_of_ours),
+        case(case_003_connections_that_are_cut_are_replaced),
+    ]
+}
+
 /// Without a server there is no result, and that is a failure.
 #[expect(clippy::disallowed_methods, reason = "the test command hands the server over")]
 fn url(schema: &str) -> String {
@@ -43,10 +55,28 @@ fn url(schema: &str) -> String {
         panic!("{URL_VARIABLE} is not set: it must be the URL of a PostgreSQL for tests");
     };
     let joint = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{joint}options=-csearch_path%3D{schema}")
+    format!("{url}{joint}options=-csearch_path%3D{schema}&application_name={schema}")
 }
 
 impl Postgres {
+    fn create(name: &str, runtime: &Handle) -> Self {
+        let schema = format!("conformance_{name}");
+        let database = Self { url: url(&schema), schema, runtime: runtime.clone() };
+        database.run(&format!("CREATE SCHEMA {}", database.schema));
+        database
+    }
+
+    fn options(&self) -> PostgresOptions {
+        PostgresOptions {
+            url: self.url.clone(),
+            policy: StorePolicy::default(),
+            lease: KIND.lease,
+            handoff: Arc::new(NoHandoff),
+            new_tag: 7,
+            connections_max: CONNECTIONS_MAX,
+        }
+    }
+
     fn run(&self, statement: &str) -> Vec<Row> {
         self.runtime.block_on(async {
             let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.unwrap();
@@ -65,14 +95,7 @@ impl Backend for Postgres {
         handoff: Arc<dyn Handoff>,
         now: Timestamp,
     ) -> Arc<dyn Store> {
-        let options = PostgresOptions {
-            url: self.url.clone(),
-            policy,
-            lease: KIND.lease,
-            handoff,
-            new_tag: 7,
-            connections_max: 8,
-        };
+        let options = PostgresOptions { policy, handoff, ..self.options() };
         Arc::new(self.runtime.block_on(PostgresStore::open(options, now)).unwrap())
     }
 
@@ -99,5 +122,63 @@ impl Backend for Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         self.run(&format!("DROP SCHEMA {} CASCADE", self.schema));
+    }
+}
+
+/// When the cases of this file happen.
+const NOW: Timestamp = Timestamp::from_millis(1_750_000_000_000);
+
+fn a_newer_schema_is_refused(_: Kind) {
+    let runtime = Runtime::new().unwrap();
+    let database = Postgres::create("newer", runtime.handle());
+    let open = || runtime.block_on(PostgresStore::open(database.options(), NOW)).map(drop);
+    assert_eq!((open(), open()), (Ok(()), Ok(())));
+    database.run("UPDATE meta SET value = 99 WHERE name = 'schema'");
+    let Err(StoreError::Failed(why)) = open() else { panic!("it was opened") };
+    assert!(why.contains("schema 99"), "{why}");
+}
+
+fn an_address_that_cannot_be_read_is_not_shown(_: Kind) {
+    let runtime = Runtime::new().unwrap();
+    let database = Postgres::create("address", runtime.handle());
+    for url in ["postgres://user:hunter2@host:port/x", "password=hunter2 nonsense=1", "hunter2"] {
+        let options = PostgresOptions { url: url.into(), ..database.options() };
+        let opened = runtime.block_on(PostgresStore::open(options, NOW)).map(drop);
+        let Err(error @ StoreError::Failed(_)) = opened else { panic!("{opened:?}") };
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}
+
+fn an_unreachable_server_is_no_failure_of_ours(_: Kind) {
+    let runtime = Runtime::new().unwrap();
+    let database = Postgres::create("unreachable", runtime.handle());
+    // Nobody listens on the port of TCP multiplexers any more.
+    let url = "postgres://user:hunter2@127.0.0.1:1/x".into();
+    let options = PostgresOptions { url, ..database.options() };
+    let opened = runtime.block_on(PostgresStore::open(options, NOW)).map(drop);
+    let Err(StoreError::Unavailable(why)) = opened else { panic!("{opened:?}") };
+    assert!(why.contains("refused") && !why.contains("hunter2"), "{why}");
+}
+
+/// The server ends every connection, as a restart does: each one costs at most one refusal.
+fn case_003_connections_that_are_cut_are_replaced(_: Kind) {
+    let runtime = Runtime::new().unwrap();
+    let database = Postgres::create("cut", runtime.handle());
+    let store = runtime.block_on(PostgresStore::open(database.options(), NOW)).unwrap();
+    let tenant = TenantId::default_tenant();
+    let publish = || runtime.block_on(store.publish(publish_in(&tenant, events(1)), None, NOW));
+    publish().unwrap();
+    for _ in 0..3 {
+        database.run(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE application_name = '{}' AND pid <> pg_backend_pid()",
+            database.schema
+        ));
+        let mut refused = 0;
+        while let Err(error) = publish() {
+            assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+            refused += 1;
+            assert!(refused <= CONNECTIONS_MAX);
+        }
     }
 }

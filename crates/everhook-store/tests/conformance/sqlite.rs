@@ -16,7 +16,7 @@ use crate::backend::{Backend, Kind};
 pub(crate) const MEMORY: Kind = Kind {
     name: "sqlite_memory",
     lease: Duration::ZERO,
-    has_nodes: false,
+    own: Vec::new,
     interleavings: 400,
     create: |_, _| Box::new(Memory { connection: Connection::open_in_memory().ok(), open: None }),
 };
@@ -25,7 +25,7 @@ pub(crate) const MEMORY: Kind = Kind {
 pub(crate) const FILE: Kind = Kind {
     name: "sqlite_file",
     lease: Duration::ZERO,
-    has_nodes: false,
+    own: Vec::new,
     interleavings: 12,
     create: |number, _| {
         let name = format!("conformance-{}-{number}", std::process::id());

@@ -13,9 +13,8 @@ use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::{
     AcceptedEvent, Act, Change, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord,
-    EventDetail, EventQuery, EventRecord, JobStep, LaneDue, LeasedDelivery, NoHandoff, PageRequest,
-    Publish, Published, SentAgain, Settled, Settlement, Store, StoreError, StorePolicy, Targets,
-    Wanted,
+    EventDetail, EventQuery, EventRecord, JobStep, LaneDue, LeasedDelivery, PageRequest, Publish,
+    Published, SentAgain, Settled, Settlement, Store, StoreError, StorePolicy, Targets, Wanted,
 };
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -71,8 +70,10 @@ impl World {
     }
 
     /// Another node on the same data, whom nobody tells of work.
+    #[cfg(feature = "postgres")]
     pub(crate) fn another_node(&mut self) -> Arc<dyn Store> {
-        self.backend.open(self.policy.clone(), Arc::new(NoHandoff), self.now)
+        let handoff = Arc::new(everhook_store::NoHandoff);
+        self.backend.open(self.policy.clone(), handoff, self.now)
     }
 
     fn reopen(&mut self) -> Arc<dyn Store> {
