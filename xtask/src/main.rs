@@ -27,6 +27,7 @@
 mod args;
 mod bench;
 mod check;
+mod examples;
 mod fuzz;
 mod http;
 mod install;

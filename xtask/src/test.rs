@@ -180,7 +180,7 @@ impl Run {
         if finished.success {
             return Ok(Outcome::passed(1));
         }
-        let end = tail(&finished.output, TAIL_LINES);
+        let end = tail(&count::without_progress(&finished.output), TAIL_LINES);
         Ok(Outcome::default().with_trouble(format!("{end}\n`{line}`: {}", finished.ending)))
     }
 

@@ -73,6 +73,15 @@ fn number_before(counts: &str, word: &str) -> u64 {
     before.rsplit([' ', ';']).next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
+/// An output without the lines in which cargo says what it is building.
+pub fn without_progress(output: &str) -> String {
+    let progress = ["Checking", "Compiling", "Downloaded", "Downloading", "Documenting"];
+    let told = |line: &&str| {
+        !line.starts_with(' ') || !progress.iter().any(|word| line.trim_start().starts_with(word))
+    };
+    output.lines().filter(told).collect::<Vec<_>>().join("\n")
+}
+
 /// The parts of a long output that tell why it failed: what each failed test printed, then the end.
 pub fn story(output: &str, lines_max: usize) -> String {
     let mut told: Vec<&str> = Vec::new();
@@ -92,7 +101,7 @@ pub fn story(output: &str, lines_max: usize) -> String {
     if !story.is_empty() {
         story.push_str("\n[...]\n");
     }
-    story + &crate::job::tail(output, lines_max.div_ceil(3))
+    story + &crate::job::tail(&without_progress(output), lines_max.div_ceil(3))
 }
 
 #[cfg(test)]
@@ -120,6 +129,12 @@ test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; 
         assert_eq!(read("error: no test target named `crash`", false).failed, 1);
         let aborted = "test result: ok. 5 passed; 0 failed; 0 ignored;\nsignal: 6, SIGABRT";
         assert_eq!((read(aborted, false).passed, read(aborted, false).failed), (5, 1));
+    }
+
+    #[test]
+    fn progress_is_left_out() {
+        let output = "    Checking a v1\nerror: x\n   Compiling b v2\nCompiling is hard";
+        assert_eq!(without_progress(output), "error: x\nCompiling is hard");
     }
 
     #[test]

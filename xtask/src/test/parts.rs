@@ -47,6 +47,12 @@ pub const PARTS: &[Part] = &[
         run.tests(suite("everhook", "power_cut").limit(LONG))
     }),
     part("interop", "official Standard Webhooks libraries accept us", false, crate::interop::part),
+    part("examples", "the receivers in examples/ do what they say", false, crate::examples::part),
+    part("bench", "the bench runs, and every id arrived", false, |run| {
+        let bench =
+            Job::new(crate::workspace::cargo()).args(["xtask", "bench", "send", "--seconds", "1"]);
+        run.one(bench)
+    }),
     part("fuzz", "no parser of foreign bytes falls over", false, crate::fuzz::part),
 ];
 
@@ -60,11 +66,11 @@ const fn part(
 }
 
 fn format(run: &mut Run) -> Result<Outcome> {
-    let mut outcome = Outcome::default();
-    for manifest in ["Cargo.toml", "fuzz/Cargo.toml", "interop/rust/Cargo.toml"] {
-        let fmt = ["fmt", "--all", "--manifest-path", manifest];
-        outcome =
-            outcome.and(run.one(Job::cargo(&fmt).args(["--", "--check", "--color=never"]))?);
+    let check = ["--", "--check", "--color=never"];
+    let mut outcome = run.one(Job::cargo(&["fmt", "--all"]).args(check))?;
+    for manifest in ["fuzz/Cargo.toml", "interop/rust/Cargo.toml"] {
+        let beside = Job::cargo(&["fmt", "--manifest-path", manifest]);
+        outcome = outcome.and(run.one(beside.args(check))?);
     }
     Ok(outcome)
 }

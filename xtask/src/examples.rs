@@ -1,0 +1,94 @@
+//! The receivers in `examples/`, run as their first lines say, against the real program.
+//!
+//! Each must process an event, know its replay as a duplicate, and refuse a forgery.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::http::{self, Connection};
+use crate::install;
+use crate::job::{Job, Service};
+use crate::postgres::free_port;
+use crate::server::{Api, Server, release_program};
+use crate::test::{Outcome, Run};
+use crate::workspace;
+
+/// Program, Debian's package of it, and file.
+const EXAMPLES: [(&str, &str, &str); 2] =
+    [("python3", "python3", "receiver.py"), ("node", "nodejs", "receiver.mjs")];
+/// How long anything that is waited for may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Runs every example; each is one test.
+///
+/// # Errors
+/// The program under test could not be had or started.
+pub fn part(run: &mut Run) -> Result<Outcome> {
+    let log = run.log.clone();
+    Job::cargo(&["build", "--release", "--locked", "-p", "everhook"]).demand(&log)?;
+    let data = workspace::empty_scratch("examples-data")?;
+    let server = Server::start(&release_program(), &data, &log)?;
+    let runtime = http::runtime()?;
+    let mut outcome = Outcome::default();
+    for (program, package, file) in EXAMPLES {
+        let tried = install::need(program, &[package], &log)
+            .and_then(|_| runtime.block_on(try_receiver(&server, program, file, &log)));
+        outcome = outcome.and(match tried {
+            Ok(()) => Outcome::passed(1),
+            Err(error) => Outcome::default().with_trouble(format!("{file}: {error:#}")),
+        });
+    }
+    Ok(outcome)
+}
+
+async fn try_receiver(server: &Server, program: &str, file: &str, log: &Path) -> Result<()> {
+    let mut api = server.api().await?;
+    let port = free_port()?;
+    let body = json!({
+        "url": format!("http://127.0.0.1:{port}/"),
+        "event_types": [format!("{program}.*")],
+    });
+    let endpoint = api.call("POST", "/endpoints", Some(&body), 201).await?;
+    let secret = endpoint["secret"].as_str().context("an endpoint without secret")?;
+    let mut receiver = Job::new(program)
+        .args([workspace::root().join("examples").join(file)])
+        .env("PORT", port.to_string())
+        .env("EVERHOOK_SECRET", secret)
+        .start(log)?;
+    said(&mut receiver, "listening")?;
+
+    let kind = format!("{program}.example");
+    let event = json!({"type": kind, "data": {"text": "ä€😀"}});
+    let event = api.call("POST", "/events", Some(&event), 202).await?;
+    let id = event["id"].as_str().context("an event without id")?;
+    said(&mut receiver, &format!("processed {id} {kind}"))?;
+    replay(&mut api, id).await?;
+    said(&mut receiver, &format!("duplicate {id}"))?;
+    refuses_a_forgery(port).await
+}
+
+async fn replay(api: &mut Api, event: &str) -> Result<()> {
+    api.call("POST", &format!("/events/{event}/replay"), None, 202).await?;
+    Ok(())
+}
+
+async fn refuses_a_forgery(port: u16) -> Result<()> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let request = http::request("POST", "/", "", Some(b"{}"));
+    let status = Connection::open(address).await?.exchange(&request).await?.status;
+    ensure!(status == 401, "an unsigned request was answered with {status}");
+    Ok(())
+}
+
+/// Waits until the receiver has printed this line.
+fn said(receiver: &mut Service, line: &str) -> Result<()> {
+    receiver
+        .wait_until(LIMIT, |receiver| {
+            receiver.output().ok()?.lines().any(|said| said == line).then_some(())
+        })
+        .with_context(|| format!("it did not print `{line}`"))
+}
