@@ -51,7 +51,8 @@ class Receiver(BaseHTTPRequestHandler):
         elif self.path == "/_report":
             answer = json.dumps(judged).encode()
         else:
-            judged.append(judge(body, {name.lower(): value for name, value in self.headers.items()}))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            judged.append(judge(body, headers))
         self.send_response(200)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
