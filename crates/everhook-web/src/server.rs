@@ -2,7 +2,8 @@
 //!
 //! The listener and the stop signal are handed in. On stop nothing new is accepted, requests under
 //! way are answered, idle connections are closed; what is left after a while is cut off. A cut-off
-//! request is no half-done one: its effect is one transaction of the store.
+//! request is no half-done one: its effect is one transaction of the store. A client that ends its
+//! side after its request, as some simple ones do, is answered like any other.
 
 mod stall;
 
@@ -128,6 +129,7 @@ async fn connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.idle_timeout)
+        .half_close(true)
         .max_buf_size(limits.head_bytes_max.max(HEAD_BYTES_MIN))
         .serve_connection(io, service);
     tokio::pin!(connection);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use everhook_web::{ServerLimits, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -92,6 +93,27 @@ async fn requests_share_a_connection_and_stopping_ends_it() {
     server.stop().await;
     assert!(ended(&mut stream).await, "an idle connection is closed on stop");
     assert_eq!(api.list("/api/v1/events").await.len(), 4);
+}
+
+/// A server that needs a moment for each request, and to which all of it has come by then.
+#[tokio::test]
+async fn a_client_that_ends_its_side_after_the_request_is_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let mut stream =
+        TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+    let request = head(&format!("content-length: {}\r\n", EVENT.len())) + EVENT;
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    stream.shutdown().await.expect("half closed");
+    let router = Router::new().fallback(async || {
+        tokio::task::yield_now().await;
+        "done"
+    });
+    let mut tasks = JoinSet::new();
+    tasks.spawn(serve(listener, router, std::future::pending(), ServerLimits::default()));
+    let (head, body) = answer(&mut stream).await;
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    assert_eq!(body, "done");
+    assert!(ended(&mut stream).await, "nothing more can come");
 }
 
 #[tokio::test]
