@@ -14,6 +14,8 @@ use crate::exit::{Exit, Failure};
 
 const LOCK_FILE: &str = "everhook.lock";
 const DATABASE_FILE: &str = "everhook.db";
+/// SQLite's write-ahead log.
+const LOG_FILE: &str = "everhook.db-wal";
 /// Owner only.
 const DIR_MODE: u32 = 0o700;
 /// Owner only.
@@ -35,7 +37,7 @@ impl DataDir {
     ///
     /// # Errors
     /// [`Exit::Held`] when another process has it, with who that is; [`Exit::Failed`] when it
-    /// cannot be made or used.
+    /// cannot be made or used, or when the database is gone from beside its log.
     pub(crate) fn take(path: &Path) -> Result<Self, Failure> {
         let unusable = |error: io::Error| {
             let path = path.display();
@@ -62,6 +64,7 @@ impl DataDir {
         }
         let mut data_dir = Self { path, lock };
         data_dir.write_holder("not yet listening").map_err(unusable)?;
+        data_dir.refuse_lost_database()?;
         data_dir.make_database().map_err(unusable)?;
         sync_dir(&data_dir.path).map_err(unusable)?;
         Ok(data_dir)
@@ -76,6 +79,21 @@ impl DataDir {
             let path = self.path.join(LOCK_FILE);
             Failure::failed(format!("{} cannot be written: {error}", path.display()))
         })
+    }
+
+    /// Refuses a log without its database, because SQLite would begin with nothing and remove it.
+    /// SQLite makes the log only once the database is no longer empty.
+    fn refuse_lost_database(&self) -> Result<(), Failure> {
+        let len = |name: &str| self.path.join(name).metadata().map_or(0, |file| file.len());
+        if len(DATABASE_FILE) > 0 || len(LOG_FILE) == 0 {
+            return Ok(());
+        }
+        Err(Failure::failed(format!(
+            "{DATABASE_FILE} is missing or empty in {dir}, while its log {LOG_FILE} is there with \
+             what was stored last: put {DATABASE_FILE} back beside it, or move {LOG_FILE} away to \
+             begin with nothing",
+            dir = self.path.display()
+        )))
     }
 
     /// Makes the empty file that SQLite fills, because SQLite itself would let everyone read it; the
@@ -203,6 +221,27 @@ mod tests {
 
         drop(first);
         drop(DataDir::take(&path).expect("free again"));
+        std::fs::remove_dir_all(&path).expect("ours");
+    }
+
+    #[test]
+    fn a_log_without_its_database_is_not_thrown_away() {
+        let path = temp("lost");
+        let database = DataDir::take(&path).expect("free").database();
+        let log = path.join(LOG_FILE);
+        std::fs::write(&log, "what was stored last").expect("writable");
+        for lost in ["empty", "missing"] {
+            let refused = DataDir::take(&path).expect_err(lost);
+            assert_eq!(refused.exit, Exit::Failed);
+            assert!(refused.message.contains("put everhook.db back"), "{refused}");
+            assert_eq!(log.metadata().expect("there").len(), 20);
+            let _may_be_missing = std::fs::remove_file(&database);
+        }
+        std::fs::write(&database, "SQLite format 3").expect("writable");
+        drop(DataDir::take(&path).expect("both are there"));
+        std::fs::remove_file(&database).expect("ours");
+        std::fs::remove_file(&log).expect("ours");
+        drop(DataDir::take(&path).expect("both are new"));
         std::fs::remove_dir_all(&path).expect("ours");
     }
 
