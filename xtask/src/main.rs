@@ -2,12 +2,12 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`test`] | runs everything there is, part by part, and counts |
+//! | [`mod@test`] | runs everything there is, part by part, and counts |
 //! | [`check`] | format, lints, dependencies, tidiness, crate edges |
 //! | [`postgres`] | a PostgreSQL of our own for the run |
 //! | [`interop`] | our signatures, judged by the official libraries |
 //! | [`fuzz`] | the fuzz targets, for a bounded time |
-//! | [`bench`] | speed, CPU, latency and memory of the whole product |
+//! | [`mod@bench`] | speed, CPU, latency and memory of the whole product |
 //! | [`server`] | starts a real `everhook serve` and talks to it |
 //! | [`http`] | the smallest HTTP/1.1 client and server that a load can be made with |
 //! | [`job`] | other programs: output to a file, a time limit, an end |
