@@ -4,9 +4,11 @@
 //! One data directory lives through all the deaths of a test. After each, the server is started
 //! again, everything is waited for, and [`support::check`] judges: whatever got a 2xx arrived with
 //! the same id and bytes, repeats are only what was on the wire, recovered within one lease, never
-//! more than seven numbered attempts, counted without gaps. The last test plants bugs and shows
-//! that they are found.
+//! more than seven numbered attempts, counted without gaps. That it can fail is shown by planted
+//! bugs, and by [`judge`].
 
+#[cfg(test)]
+mod judge;
 #[cfg(test)]
 #[path = "../support/mod.rs"]
 mod support;

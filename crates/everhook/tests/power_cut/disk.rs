@@ -4,6 +4,8 @@
 //! gets a directory of its own, filled with what the disk held when the life before was cut off.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -14,6 +16,9 @@ use crate::support::folder::Folder;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/power_cut");
 /// How long a sync takes: about as on a solid-state disk without a battery.
 const SYNC_US: u32 = 1_500;
+
+/// As the server makes its directory.
+const OWNER_ONLY: u32 = 0o700;
 
 /// Which liberties a disk takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +77,7 @@ impl Disk {
         let (old_files, old_platter) = (self.files(), self.platter());
         self.lives += 1;
         for folder in [self.files(), self.platter()] {
-            std::fs::create_dir(folder).expect("ours");
+            DirBuilder::new().mode(OWNER_ONLY).create(folder).expect("ours");
         }
         copy(&self.image(), &self.files());
         for folder in [old_files, old_platter] {

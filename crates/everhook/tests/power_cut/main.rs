@@ -36,6 +36,8 @@ mod tests {
     const DATABASE: &str = "everhook.db";
     /// Cuts at random instants, for each manner of the disk.
     const RANDOM_CUTS: u32 = 15;
+    /// More than an empty database has: what is beyond went through the WAL and a checkpoint.
+    const CHECKPOINTED_BYTES: u64 = 1 << 20;
     /// How long nothing can be written.
     const OUTAGE: Duration = Duration::from_secs(3);
     /// Lines logged in an outage.
@@ -136,6 +138,8 @@ mod tests {
             case.press_and_kill();
             case.recover_well(&format!("cut {cut}"));
         }
+        let database = case.disk.image().join(DATABASE).metadata().expect("it is there").len();
+        assert!(database > CHECKPOINTED_BYTES, "{database} bytes: no checkpoint came in between");
         case.end();
     }
 
