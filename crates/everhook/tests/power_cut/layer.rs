@@ -1,4 +1,4 @@
-//! The file layer itself: what it keeps and what it forgets, shown with a probe instead of a server.
+//! The file layer itself: what it keeps and forgets, shown with a probe instead of a server.
 
 use std::path::Path;
 use std::process::Command;

@@ -131,9 +131,8 @@ impl Load {
                 scope.spawn(move || poster.run(address, &answered));
             }
             drop(answered);
-            let watched = watch(&Answers(answers));
-            enough.store(true, Ordering::Relaxed);
-            watched
+            let _posters_stop = Enough(&enough);
+            watch(&Answers(answers))
         })
     }
 
@@ -181,6 +180,15 @@ fn answers(order: &Order, body: &[u8]) -> Option<Vec<Answered>> {
         vec![serde_json::from_slice(body).ok()?]
     };
     (answers.len() == order.events.len()).then_some(answers)
+}
+
+/// Stops the posters when it goes, also when a watching test panics.
+struct Enough<'a>(&'a AtomicBool);
+
+impl Drop for Enough<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 struct Poster<'a, 'l> {
