@@ -258,7 +258,7 @@ pub trait Sending: Send + Sync {
     ///
     /// # Errors
     /// `Refused(NotFound)`: no such event or endpoint in this tenant. `Refused(Step(…))`: the named
-    /// endpoint is disabled or deleted.
+    /// endpoint is disabled or deleted, or without a name every one that it went to.
     async fn send_again(
         &self,
         tenant: TenantId,

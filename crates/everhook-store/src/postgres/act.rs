@@ -73,12 +73,12 @@ pub(super) async fn send_again(
     };
     let has: HashSet<EndpointId> = rows.iter().map(|row| row.record.endpoint).collect();
     let without = targets.iter().filter(|target| !has.contains(&target.id));
-    let mut sent = Vec::new();
+    let (mut sent, mut left_out) = (Vec::new(), None);
     for row in &mut rows {
         match tx.step(row, Input::Replay) {
             Ok(()) => sent.push(row.record.clone()),
-            // Left out: its endpoint is disabled or deleted.
-            Err(VerbError::Refused(_)) => {}
+            // Its endpoint is disabled or deleted.
+            Err(VerbError::Refused(refusal)) => left_out = Some(refusal),
             Err(error) => return Err(error),
         }
     }
@@ -99,7 +99,11 @@ pub(super) async fn send_again(
     }
     row::insert(&mut tx.connection, tenant, &made).await?;
     sent.extend(made);
-    Ok(sent)
+    match left_out {
+        // Nothing was left to send to, and so nothing was written.
+        Some(refusal) if sent.is_empty() => Err(refusal.into()),
+        Some(_) | None => Ok(sent),
+    }
 }
 
 /// Locks an event, so that only one transaction at a time gives it new deliveries.

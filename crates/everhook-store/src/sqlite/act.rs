@@ -111,12 +111,12 @@ impl SendAgainVerb {
         if (last_key(sequence) - last) < i64::try_from(without.len()).unwrap_or(i64::MAX) {
             return Err(Refusal::TooManyEndpoints.into());
         }
-        let mut sent = Vec::new();
+        let (mut sent, mut left_out) = (Vec::new(), None);
         for row in &mut rows {
             match tx.step(row, Input::Replay, self.now) {
                 Ok(()) => sent.push(shown(tx, row)?),
-                // Left out: its endpoint is disabled or deleted.
-                Err(VerbError::Refused(_)) => {}
+                // Its endpoint is disabled or deleted.
+                Err(VerbError::Refused(refusal)) => left_out = Some(refusal),
                 Err(error) => return Err(error),
             }
         }
@@ -136,7 +136,11 @@ impl SendAgainVerb {
             tx.hint(&row);
             sent.push(shown(tx, &row)?);
         }
-        Ok(sent)
+        match left_out {
+            // Nothing was left to send to, and so nothing was written.
+            Some(refusal) if sent.is_empty() => Err(refusal.into()),
+            Some(_) | None => Ok(sent),
+        }
     }
 
     fn stored_event(

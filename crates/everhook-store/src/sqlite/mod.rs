@@ -164,9 +164,15 @@ impl SqliteStore {
         }
     }
 
-    /// Finishes what is queued and closes the writer. Later calls answer that the store is closed.
+    /// Finishes what is queued and closes the database, its log folded into the one file. Later calls
+    /// answer that the store is closed. Reads that are under way may leave the log to the next start.
     pub fn close(&self) {
+        if let Some(readers) = &self.readers {
+            readers.permits.close();
+            lock(&readers.idle).clear();
+        }
         match &self.writer {
+            // The last connection to be closed is the writer's: SQLite then empties the log.
             Writer::Thread(thread) => thread.close(),
             Writer::Inline(core) => drop(lock(core).take()),
         }

@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(an_event_without_deliveries_can_be_sent),
         case(twice_is_twice_but_one_delivery_for_each_endpoint),
         case(endpoints_that_are_gone_are_left_out),
+        case(with_every_endpoint_gone_it_is_refused),
         case(a_named_endpoint_that_is_gone_is_refused),
         case(a_paused_endpoint_waits),
         case(what_is_unknown_is_not_found),
@@ -144,6 +145,19 @@ fn endpoints_that_are_gone_are_left_out(kind: Kind) {
     assert_eq!(endpoints(&sent), [two]);
     assert_eq!(world.state(id.delivery(1)), State::Cancelled(EndpointDisabled));
     assert_eq!(world.state(id.delivery(3)), State::Cancelled(EndpointDeleted));
+}
+
+fn with_every_endpoint_gone_it_is_refused(kind: Kind) {
+    let world = World::new(kind);
+    let one = world.endpoint();
+    let id = world.publish_one(event(TYPE, "1")).id;
+    world.set_state(one, Disabled);
+    world.run_jobs();
+    let refused = Refusal::Step(IllegalStep::EndpointGone(EndpointDisabled));
+    assert_eq!(world.send_again(id, None), Err(refused.into()));
+    assert_eq!(world.state(id.delivery(1)), State::Cancelled(EndpointDisabled));
+    let other = world.endpoint();
+    assert_eq!(endpoints(&world.send_again(id, None).unwrap()), [other]);
 }
 
 fn a_named_endpoint_that_is_gone_is_refused(kind: Kind) {
