@@ -123,8 +123,7 @@ impl Server {
         let sender = HttpSender::new(&settings, guard.clone(), resolver, Arc::clone(&clock))
             .map_err(Failure::failed)?;
         let sender = Arc::new(sender);
-        let engine =
-            Engine::new(Arc::clone(&store) as _, intake, sender, clock, settings);
+        let engine = Engine::new(Arc::clone(&store) as _, intake, sender, clock, settings);
         let web = web_settings(&config, admin_token, guard, Arc::new(engine.steady_now()));
         Ok(Self { config, listener, store, engine, web })
     }

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use everhook_domain::fault::{self, Fate, Plant, Step};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
 use super::command::Command;
@@ -124,6 +125,9 @@ impl WriterCore {
             self.roll_back()?;
             return Err(Failure::Final(full(&error)));
         }
+        // Closing must not write what memory holds over what the disk holds.
+        let _refused =
+            self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         let why = format!("a commit failed ({error}); what the disk holds is unknown");
         self.fatal = Some(why.clone());
         Err(Failure::Final(StoreError::Unavailable(why)))

@@ -66,6 +66,28 @@ fn what_was_accepted_is_there_after_a_kill() {
 }
 
 #[test]
+fn a_stopped_server_leaves_one_file_that_is_whole() {
+    let dir = TempDir::new();
+    let variables = [("EVERHOOK_ADMIN_TOKEN", TOKEN)];
+    let server = Server::start(&dir.0, &variables);
+    let body = json!({ "type": "order.created", "data": { "order": 1 } }).to_string();
+    let (_, event) = server.call(TOKEN, "POST", "/api/v1/events", &body);
+    // Reads have connections of their own.
+    assert_eq!(server.call(TOKEN, "GET", "/api/v1/events", "").0, 200);
+    server.signal("TERM");
+    assert_eq!(server.wait().0, 0);
+    assert!(dir.0.join("everhook.db").exists());
+    assert!(!dir.0.join("everhook.db-wal").exists(), "the log is folded into the database");
+
+    let copy = TempDir::new();
+    std::fs::create_dir_all(&copy.0).expect("a folder");
+    std::fs::copy(dir.0.join("everhook.db"), copy.0.join("everhook.db")).expect("a copy");
+    let server = Server::start(&copy.0, &variables);
+    let path = format!("/api/v1/events/{}", event["id"].as_str().expect("an id"));
+    assert_eq!(server.call(TOKEN, "GET", &path, "").0, 200);
+}
+
+#[test]
 fn bad_configuration_refuses_to_start_before_anything_is_made() {
     let dir = TempDir::new();
     let args = ["serve", "--data-dir", dir.arg(), "--listen", "nowhere"];
