@@ -1,8 +1,9 @@
 //! `cargo xtask test`: everything there is, in one run, and one line of counts at its end.
 //!
-//! Each part is a row of [`PARTS`](parts::PARTS): a name, what it shows, and a function. A part that fails does
-//! not stop the others, and none is ever skipped: what cannot be had (a package, a service) is a
-//! failure with its reason, and so is a test that is ignored or a suite that holds no test.
+//! Each part is a row of [`PARTS`](parts::PARTS): a name, what it shows, and a function. A part
+//! that fails does not stop the others, and none is ever skipped: what cannot be had (a package, a
+//! service) is a failure with its reason, and so is a test that is ignored or a suite that holds no
+//! test.
 
 mod count;
 mod parts;

@@ -58,7 +58,8 @@ pub(crate) async fn attempt(context: Arc<Context>, starting: Starting) -> Finish
     let run = AssertUnwindSafe(run(&context, delivery)).catch_unwind().await;
     drop(place);
     let run = run.unwrap_or_else(|_panic| {
-        tracing::error!(delivery = %id, %endpoint, "an attempt panicked; the delivery is given back");
+        let why = "an attempt panicked; the delivery is given back";
+        tracing::error!(delivery = %id, %endpoint, "{why}");
         Run::Failed
     });
     let mut ended = Ended { endpoint, share, attempt: None, hold_until: None };

@@ -67,8 +67,8 @@ impl Engine {
 
     /// Runs until `stop` resolves, then: begins nothing more, waits for what is on the wire, which
     /// is the timeout at most, records its results and gives back every other lease. Returns when
-    /// all of that is in the store, or when the store has not taken it in time; what is not recorded
-    /// then is sent again by the next process.
+    /// all of that is in the store, or when the store has not taken it in time; what is not
+    /// recorded then is sent again by the next process.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
         tokio::select! {

@@ -4,8 +4,8 @@
 //! empties it. It declines until the engine has ended the leases of the process before, and again
 //! when the engine stops. What lies here is a copy: a crash loses nothing, the table is the truth.
 //!
-//! Invariant: the deliveries that were given room and have not begun are at most so many a lane, and
-//! those not ended weigh at most so many bytes in all, waiting for their commit included.
+//! Invariant: the deliveries that were given room and have not begun are at most so many a lane,
+//! and those not ended weigh at most so many bytes in all, waiting for their commit included.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,8 @@
 //! A lane: everything that waits for, or is on its way to, one endpoint.
 //!
-//! Three queues feed it: deliveries handed over, those in the table that were never tried, and those
-//! that were. The lane takes from them in turns, so none of them stands before another. What is
-//! leased but not begun is held here; how much waits in the table is not known, only since when.
+//! Three queues feed it: deliveries handed over, those in the table that were never tried, and
+//! those that were. The lane takes from them in turns, so none of them stands before another. What
+//! is leased but not begun is held here; how much waits in the table is not known, only since when.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -323,7 +323,8 @@ impl Lane {
         dues.into_iter().flatten().filter(|due| now < *due).min()
     }
 
-    /// What is to be claimed, fresh and retry; the slots stay set aside until the claim is answered.
+    /// What is to be claimed, fresh and retry; the slots stay set aside until the claim is
+    /// answered.
     pub(crate) fn claim(&mut self) -> (u32, u32) {
         for shelf in [&mut self.fresh, &mut self.retry] {
             shelf.claiming = std::mem::take(&mut shelf.asked);

@@ -1,8 +1,8 @@
 //! How often requests to one endpoint may begin.
 //!
-//! Starts are spread evenly instead of let through in bursts. A start that came late, because timers
-//! are coarse, lets the next one come sooner by at most [`SLACK`]; the spacing is wider by as much
-//! in total, so that no window of one second ever holds more starts than the limit.
+//! Starts are spread evenly instead of let through in bursts. A start that came late, because
+//! timers are coarse, lets the next one come sooner by at most [`SLACK`]; the spacing is wider by
+//! as much in total, so that no window of one second ever holds more starts than the limit.
 
 use std::time::Duration;
 

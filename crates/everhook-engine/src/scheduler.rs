@@ -2,8 +2,8 @@
 //!
 //! Lanes that may have something to do stand in a ring and take turns, one attempt a turn. A lane
 //! that must wait stands elsewhere: by time in the timer, or among the starved until any attempt
-//! ends, or nowhere, until an event of its own brings it back. So a wake-up looks only at lanes that
-//! something happened to, and the timer holds lanes, not deliveries.
+//! ends, or nowhere, until an event of its own brings it back. So a wake-up looks only at lanes
+//! that something happened to, and the timer holds lanes, not deliveries.
 //!
 //! Everything here is a copy of what the table holds, plus what is leased to this process. A crash
 //! loses it, and the next process reads it anew.
@@ -410,7 +410,8 @@ impl Scheduler {
         }
     }
 
-    /// The suspect that has waited longest of those that have a slot, and from when on it may begin.
+    /// The suspect that has waited longest of those that have a slot, and from when on it may
+    /// begin.
     fn first_suspect(&self, now: Timestamp) -> Option<(Timestamp, EndpointId)> {
         self.suspect_due.iter().find_map(|(_, id)| {
             let lane = &self.lanes.get(id)?.lane;

@@ -4,8 +4,8 @@ use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::{CancelReason, DeadReason};
 use everhook_domain::event::Origin;
 
-/// `deliveries.status`. Two numbers mean leased: one that is found by scanning from the lease floor,
-/// and one that an index finds.
+/// `deliveries.status`. Two numbers mean leased: one that is found by scanning from the lease
+/// floor, and one that an index finds.
 pub(crate) mod status {
     pub(crate) const DUE: i64 = 0;
     /// Leased in the transaction that made it: the happy path, in no index.

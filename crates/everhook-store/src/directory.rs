@@ -80,8 +80,8 @@ impl Directory {
         self.endpoints.values()
     }
 
-    /// The endpoints that an event makes deliveries for, oldest first: enabled and paused ones whose
-    /// subscription matches.
+    /// The endpoints that an event makes deliveries for, oldest first: enabled and paused ones
+    /// whose subscription matches.
     pub fn route<'a>(
         &'a self,
         tenant: &TenantId,

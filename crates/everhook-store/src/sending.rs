@@ -185,8 +185,8 @@ pub trait Sending: Send + Sync {
     ///
     /// An event whose source event ID was seen within the window, in an earlier call, in a
     /// simultaneous one or earlier in the same batch, makes nothing and names the first event. The
-    /// key is exact: two calls at the same instant make one event. Each event makes one delivery for
-    /// every endpoint that the directory of that instant routes it to; deliveries that the
+    /// key is exact: two calls at the same instant make one event. Each event makes one delivery
+    /// for every endpoint that the directory of that instant routes it to; deliveries that the
     /// [`Handoff`](crate::Handoff) has room for are leased in the same transaction and handed over
     /// after it.
     ///
@@ -210,9 +210,9 @@ pub trait Sending: Send + Sync {
         now: Timestamp,
     ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError>;
 
-    /// Records how leases ended: state, progress and attempt of all of them in one transaction. Each
-    /// applies only while its lease is the delivery's current one; the others come back as stale,
-    /// so recording twice is harmless.
+    /// Records how leases ended: state, progress and attempt of all of them in one transaction.
+    /// Each applies only while its lease is the delivery's current one; the others come back as
+    /// stale, so recording twice is harmless.
     ///
     /// # Errors
     /// [`StoreError`]; none of them was recorded.

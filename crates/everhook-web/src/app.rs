@@ -1,7 +1,7 @@
 //! What every route has at hand: the store, the settings, and how requests are let in.
 //!
-//! Order of a request: credentials, tenant, headers, sizes, and only then its body. A refusal at any
-//! of these costs no store call.
+//! Order of a request: credentials, tenant, headers, sizes, and only then its body. A refusal at
+//! any of these costs no store call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

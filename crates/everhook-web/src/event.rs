@@ -156,8 +156,8 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_or_changed_body_is_answered(at in 0_usize..80, byte: u8) {
-            let body = br#"{"type":"a.b","data":{"a":[1,"\u00e4"]},"timestamp":"2026-01-31T12:00:00Z"}"#;
+        fn a_cut_or_changed_body_is_answered(at in 0_usize..72, byte: u8) {
+            let body = br#"{"type":"a","data":[1,"\u00e4"],"timestamp":"2026-01-31T12:00:00Z"}"#;
             let at = at.min(body.len() - 1);
             prop_assert!(parse_event(&body[..at], Timestamp::default()).is_err());
             let mut changed = body.to_vec();

@@ -75,7 +75,8 @@ pub async fn serve(
             () = &mut stop => break,
             Some(ended) = connections.join_next() => note_panic(ended),
             (slot, stream) = accept(&listener, &slots) => {
-                connections.spawn(connection(slot, stream, router.clone(), stopped.clone(), limits));
+                let (router, stopped) = (router.clone(), stopped.clone());
+                connections.spawn(connection(slot, stream, router, stopped, limits));
             }
         }
     }

@@ -96,8 +96,8 @@ impl DataDir {
         )))
     }
 
-    /// Makes the empty file that SQLite fills, because SQLite itself would let everyone read it; the
-    /// files beside it get the rights of this one.
+    /// Makes the empty file that SQLite fills, because SQLite itself would let everyone read it;
+    /// the files beside it get the rights of this one.
     fn make_database(&self) -> io::Result<()> {
         let made =
             OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(self.database());

@@ -7,7 +7,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`cli`] | what there is to type |
-//! | [`config`] | default file, configuration file, variables and flags to one checked [`Config`](config::Config) |
+//! | [`config`] | default file, file, variables and flags to one checked configuration |
 //! | [`environment`] | the only reader of the environment |
 //! | [`commands`] | the commands, one file each |
 //! | [`client`] | the HTTP client of the commands that talk to a running server |

@@ -28,8 +28,8 @@ struct Start {
     ended: bool,
 }
 
-/// Reads what is kept of the body, until its end or the deadline. The status has decided already, so
-/// nothing that happens here is a failure. True when the connection has come to the end of the
+/// Reads what is kept of the body, until its end or the deadline. The status has decided already,
+/// so nothing that happens here is a failure. True when the connection has come to the end of the
 /// answer and can be used again.
 pub(super) async fn read(
     head: &Parts,

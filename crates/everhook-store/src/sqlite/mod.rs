@@ -164,8 +164,9 @@ impl SqliteStore {
         }
     }
 
-    /// Finishes what is queued and closes the database, its log folded into the one file. Later calls
-    /// answer that the store is closed. Reads that are under way may leave the log to the next start.
+    /// Finishes what is queued and closes the database, its log folded into the one file. Later
+    /// calls answer that the store is closed. Reads that are under way may leave the log to the
+    /// next start.
     pub fn close(&self) {
         if let Some(readers) = &self.readers {
             readers.permits.close();

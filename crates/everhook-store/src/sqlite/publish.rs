@@ -71,7 +71,8 @@ impl Verb for PublishVerb {
 }
 
 impl PublishVerb {
-    /// The directory has changed since the caller routed: the permits are void, the table takes all.
+    /// The directory has changed since the caller routed: the permits are void, the table takes
+    /// all.
     fn reroute(&mut self, tx: &Tx<'_>) -> Result<(), VerbError> {
         let directory = &tx.catalog().directory;
         self.routes.clear();

@@ -136,10 +136,11 @@ impl DeliveryRow {
         let progress = &self.progress;
         connection
             .prepare_cached(
-                "INSERT INTO deliveries (id, tenant, endpoint, type, event_at, created_at, status, \
-                 share, cause, due_at, token, reason, acknowledged_at, round, number, step, anchor, \
-                 shift_ms, last_start, interruptions, owed, cancel) VALUES (?1, ?2, ?3, ?4, ?5, ?6, \
-                 ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
+                "INSERT INTO deliveries (id, tenant, endpoint, type, event_at, created_at, \
+                 status, share, cause, due_at, token, reason, acknowledged_at, round, number, \
+                 step, anchor, shift_ms, last_start, interruptions, owed, cancel) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, \
+                 ?17, ?18, ?19, ?20, ?21, ?22)",
             )?
             .execute(params![
                 self.key,

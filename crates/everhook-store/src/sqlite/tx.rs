@@ -1,7 +1,7 @@
 //! A running transaction: what a verb sees, and what it will change in memory.
 //!
-//! Nothing here touches the writer's own maps: what a transaction changes is collected in [`After`],
-//! which the writer takes over once the commit is on the disk.
+//! Nothing here touches the writer's own maps: what a transaction changes is collected in
+//! [`After`], which the writer takes over once the commit is on the disk.
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! The writer: one connection, one transaction a batch, everything in memory after the commit.
 //!
-//! A [`Verb`](super::command::Verb) decides by reading before it writes, so a refused one has written nothing and needs no
-//! savepoint. An unexpected error rolls the whole batch back, and each command then runs in a
-//! transaction of its own. What a transaction changes in memory is collected in [`Tx`] and taken
-//! over only after the commit; a crash at any instant leaves the file as the last commit left it.
+//! A [`Verb`](super::command::Verb) decides by reading before it writes, so a refused one has
+//! written nothing and needs no savepoint. An unexpected error rolls the whole batch back, and each
+//! command then runs in a transaction of its own. What a transaction changes in memory is collected
+//! in [`Tx`] and taken over only after the commit; a crash at any instant leaves the file as the
+//! last commit left it.
 //!
 //! A commit that fails for another reason than a full disk leaves unknown what the disk holds: the
 //! writer stops for good, and so should the process. It never tries a sync again.

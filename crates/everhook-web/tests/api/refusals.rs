@@ -151,7 +151,8 @@ async fn invalid_batches_name_the_index() {
         (r#"{"event":[]}"#, &["/event", "/events"]),
         (many.as_str(), &["/events"]),
         (
-            r#"{"events":[{"type":"a","data":1},7,{"type":"everhook.x","data":1},{"type":"a","x":1}],"y":1}"#,
+            r#"{"events":[{"type":"a","data":1},7,{"type":"everhook.x","data":1},
+                {"type":"a","x":1}],"y":1}"#,
             &["/y", "/events/1", "/events/2/type", "/events/3/x", "/events/3/data"],
         ),
     ] {
@@ -232,7 +233,8 @@ async fn case_068_headers_that_break_a_request_are_refused_by_name() {
         (r#"{"x-a":"مرحبا"}"#.to_owned(), &["/headers/x-a"]),
         (r#"{"x-a":7}"#.to_owned(), &["/headers/x-a"]),
         (
-            r#"{"Host":"a","Content-Length":"1","webhook-signature":"x","X-Message-Webhook-Id":"x"}"#
+            r#"{"Host":"a","Content-Length":"1","webhook-signature":"x",
+                "X-Message-Webhook-Id":"x"}"#
                 .to_owned(),
             &[
                 "/headers/Host",

@@ -1,6 +1,7 @@
 //! Help texts are part of the contract: they are compared with files under `tests/golden`.
 //!
-//! After a change that is meant, write them anew with `EVERHOOK_GOLDEN=write cargo test -p everhook`.
+//! After a change that is meant, write them anew with `EVERHOOK_GOLDEN=write cargo test -p
+//! everhook`.
 
 use std::path::Path;
 

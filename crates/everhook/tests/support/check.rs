@@ -15,9 +15,9 @@ use super::load::Accepted;
 use super::receiver::{Arrival, Arrivals, Target};
 use super::server::{LEASE, SCHEDULE_MS};
 
-/// A result reaches the disk this soon after the answer: what was answered longer before a kill was
-/// not on the wire any more. Results wait 10 ms for company; the rest is for a slow machine.
-const RECORDED_WITHIN: Duration = Duration::from_millis(250);
+/// What was answered longer than a lease before a kill was not on the wire any more. Its result
+/// waited 10 ms for company; the rest is for a machine with other things to do.
+const RECORDED_WITHIN: Duration = LEASE;
 /// A delivery that was interrupted so often is tried alone, which takes longer than a lease.
 pub(crate) const SUSPECT_FROM: u32 = 3;
 /// A delivery that was interrupted so often in a round is dead.
