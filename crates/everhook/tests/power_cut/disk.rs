@@ -109,23 +109,28 @@ impl Disk {
 
     /// The power is cut: forgets everything but what the disk holds. The server must be dead.
     pub(crate) fn cut(&mut self) {
+        // Cut off before the layer had listed the directory: that life has written nothing.
+        let Some(entries) = self.entries() else { return };
         let image = self.image();
         std::fs::remove_dir_all(&image).expect("ours");
         std::fs::create_dir(&image).expect("ours");
-        for (number, name) in self.entries() {
+        for (number, name) in entries {
             let bytes = self.platter().join(number);
             std::fs::copy(bytes, image.join(name)).expect("the layer keeps what it lists");
         }
     }
 
-    fn entries(&self) -> Vec<(String, String)> {
-        let entries = std::fs::read_to_string(self.platter().join("entries"));
-        let entries = entries.expect("the layer lists the directory when it starts");
+    fn entries(&self) -> Option<Vec<(String, String)>> {
+        let entries = match std::fs::read_to_string(self.platter().join("entries")) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(error) => panic!("the layer's list cannot be read: {error}"),
+        };
         let split = |line: &str| {
             let (number, name) = line.split_once(' ').expect("number and name");
             (number.to_owned(), name.to_owned())
         };
-        entries.lines().map(split).collect()
+        Some(entries.lines().map(split).collect())
     }
 }
 
