@@ -5,8 +5,8 @@
 //! - One deadline from the start of name resolution to the answer's status line and headers. These
 //!   decide; the body is read only to be shown, and only its start.
 //! - A connection that closed under a request, while it was reused and before any byte of an
-//! answer,   is no failure of the endpoint: the request goes once more on a fresh one, and the
-//! outcome says   so. A request that was never written goes on another connection without a word.
+//!   answer, is no failure of the endpoint: the request goes once more on a fresh one, and the
+//!   outcome says so. A request that was never written goes on another connection without a word.
 //!
 //! Nothing here outlives the client but what the operating system still has to send.
 
