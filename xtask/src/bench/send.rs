@@ -41,6 +41,7 @@ pub fn run(options: &Options) -> Result<bool> {
     for package in ["everhook", "xtask"] {
         Job::cargo(&["build", "--release", "--locked", "-p", package]).demand(&log)?;
     }
+    let machine = machine::describe(&folder)?;
     let mut rig = Rig::start(options, &folder, &log)?;
     std::thread::sleep(IDLE);
     let idle = rig.memory("VmRSS")?;
@@ -56,7 +57,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let run = json!({
         "unix_s": now_us() / 1_000_000,
         "commit": commit(),
-        "machine": machine::describe(&folder)?,
+        "machine": machine,
         "options": {
             "seconds": options.seconds, "count": options.count,
             "connections": options.connections, "payload_bytes": options.payload,
