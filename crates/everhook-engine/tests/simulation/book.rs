@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use everhook_domain::attempt::AttemptOutcome;
 use everhook_domain::endpoint::EndpointState;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::time::Timestamp;
@@ -20,14 +21,18 @@ pub(crate) struct Book {
     pub(crate) accepted: BTreeMap<EventId, Accepted>,
     /// The last event that a caller was told of for a source event ID.
     pub(crate) sources: BTreeMap<String, EventId>,
-    /// What was answered under an idempotency key.
-    pub(crate) keys: BTreeMap<String, String>,
+    /// The nonces of each call to publish, by its number.
+    pub(crate) calls: BTreeMap<usize, Vec<usize>>,
+    /// What was answered under an idempotency key, and until when that holds, if it is known.
+    pub(crate) keys: BTreeMap<String, (Vec<u8>, Option<Timestamp>)>,
     /// By their number in the receivers' names.
     pub(crate) endpoints: Vec<EndpointBook>,
     /// What was done to deliveries.
     pub(crate) acts: Vec<ActBook>,
     /// How each process ended, by generation less one.
     pub(crate) ends: Vec<Option<ProcessEnd>>,
+    /// The running process has ended the leases of the one before.
+    pub(crate) lapsed: bool,
     /// Deliveries that a claim leased to the running process and that were not settled since.
     pub(crate) leased: BTreeSet<DeliveryId>,
     /// When something kept the running process from being on time.
@@ -53,21 +58,30 @@ pub(crate) struct Request {
     pub(crate) endpoint: EndpointId,
     /// The attempt's number in the headers.
     pub(crate) number: u32,
+    /// The URL.
+    pub(crate) url: String,
     /// How it ended; `None` while it is under way.
     pub(crate) end: Option<RequestEnd>,
 }
 
 /// The end of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RequestEnd {
+    /// Its place in the order of things.
+    pub(crate) order: u64,
     /// Virtual milliseconds.
     pub(crate) at_ms: i64,
     /// The steady time of the process that sent it.
     pub(crate) steady: Timestamp,
-    /// Whether the sender got a success or a failure; `None`: the sender had gone away.
-    pub(crate) success: Option<bool>,
-    /// The wait that the answer asked for.
-    pub(crate) retry_after_ms: Option<i64>,
+    /// What the sender got; `None`: the sender had gone away.
+    pub(crate) outcome: Option<AttemptOutcome>,
+}
+
+impl RequestEnd {
+    /// Whether the sender got a success or a failure.
+    pub(crate) fn success(&self) -> Option<bool> {
+        self.outcome.as_ref().map(AttemptOutcome::is_success)
+    }
 }
 
 /// One thing that a publisher wants to be known.
@@ -83,15 +97,26 @@ pub(crate) struct Publication {
     pub(crate) source: Option<String>,
     /// The idempotency key of its call.
     pub(crate) key: Option<String>,
-    /// The endpoint that a test event is for.
-    pub(crate) test: Option<EndpointId>,
-    /// How many calls' answers were lost.
-    pub(crate) lost: u32,
+    /// How many calls were made that may each have made an event of its own.
+    pub(crate) calls: u32,
+    /// How many calls are on their way.
+    pub(crate) pending: u32,
+    /// Whether a call's answer was lost.
+    pub(crate) lost: bool,
+}
+
+impl Publication {
+    /// Whether there may be an event of it that no caller was told of.
+    pub(crate) fn may_be(&self) -> bool {
+        self.lost || self.pending > 0
+    }
 }
 
 /// What a caller was told of an event.
 #[derive(Clone, Debug)]
 pub(crate) struct Accepted {
+    /// When, in the order of things.
+    pub(crate) order: u64,
     /// What was published; `None` where a duplicate named an event whose own answer was lost.
     pub(crate) nonce: Option<usize>,
     /// How many deliveries it was given.

@@ -30,13 +30,7 @@ struct State {
 impl Faults {
     /// Nothing goes wrong yet.
     pub(crate) fn new(time: Arc<VirtualTime>, rng: Rng) -> Self {
-        let state = State {
-            rng,
-            life: None,
-            death: None,
-            failing: None,
-            failures: Vec::new(),
-        };
+        let state = State { rng, life: None, death: None, failing: None, failures: Vec::new() };
         Self { time, state: Mutex::new(state), died: Notify::new() }
     }
 

@@ -53,18 +53,31 @@ impl Front {
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        self.calls.fetch_add(1, SeqCst);
-        self.life.unless_dead().await;
+        self.way().await;
         if self.life.phase() == Phase::Zombie {
             return Err(closed());
         }
+        self.world.note(format_args!("g{} {what}", self.generation));
         let result = call(self.store()?).await;
-        // A process that died meanwhile does not learn what came of it.
-        self.life.unless_dead().await;
         if let Err(error) = &result {
             self.world.note(format_args!("g{} {what}: {error}", self.generation));
         }
+        self.way_back().await;
         result
+    }
+
+    /// A call on its way to the store.
+    async fn way(&self) {
+        self.calls.fetch_add(1, SeqCst);
+        self.world.delay().await;
+        self.life.unless_dead().await;
+    }
+
+    /// An answer on its way back. A process that died meanwhile does not learn what came of it.
+    async fn way_back(&self) {
+        self.life.unless_dead().await;
+        self.world.delay().await;
+        self.life.unless_dead().await;
     }
 }
 
@@ -88,9 +101,14 @@ impl Sending for Front {
         wanted: Vec<Wanted>,
         now: Timestamp,
     ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError> {
-        let claimed = self.own("claim", async |store| store.claim(wanted, now).await).await?;
-        self.world.claimed(self.generation, &claimed.0);
-        Ok(claimed)
+        let call = async |store: Arc<SqliteStore>| {
+            let result = store.claim(wanted, now).await;
+            if let Ok((leased, _)) = &result {
+                self.world.claimed(self.generation, leased);
+            }
+            result
+        };
+        self.own("claim", call).await
     }
 
     async fn settle(
@@ -98,10 +116,8 @@ impl Sending for Front {
         settlements: Vec<Settlement>,
         now: Timestamp,
     ) -> Result<Vec<Settled>, StoreError> {
-        self.calls.fetch_add(1, SeqCst);
-        self.life.unless_dead().await;
+        self.way().await;
         let result = self.store()?.settle(settlements.clone(), now).await;
-        self.life.unless_dead().await;
         match &result {
             Ok(settled) => {
                 let zombie = self.life.phase() == Phase::Zombie;
@@ -111,13 +127,20 @@ impl Sending for Front {
                 self.world.note(format_args!("g{} settle: {error}", self.generation));
             }
         }
+        self.way_back().await;
         result
     }
 
     async fn lapse(&self, now: Timestamp) -> Result<u64, StoreError> {
-        let ended = self.own("lapse", async |store| store.lapse(now).await).await?;
-        self.world.note(format_args!("g{} lapse: {ended}", self.generation));
-        Ok(ended)
+        let call = async |store: Arc<SqliteStore>| {
+            let result = store.lapse(now).await;
+            if let Ok(ended) = &result {
+                self.world.note(format_args!("g{} lapsed {ended}", self.generation));
+                self.world.book().lapsed = true;
+            }
+            result
+        };
+        self.own("lapse", call).await
     }
 
     async fn due(&self) -> Result<Vec<LaneDue>, StoreError> {
@@ -132,9 +155,8 @@ impl Sending for Front {
         claim: Option<Claim<DeliveryRecord>>,
         now: Timestamp,
     ) -> Result<Claimed<DeliveryRecord>, StoreError> {
-        let call = async |store: Arc<SqliteStore>| {
-            store.act(tenant, delivery, act, claim, now).await
-        };
+        let call =
+            async |store: Arc<SqliteStore>| store.act(tenant, delivery, act, claim, now).await;
         self.own("act", call).await
     }
 

@@ -1,8 +1,8 @@
 //! One process: a store on the connection that outlives it, an engine, and how both end.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use everhook_domain::time::Clock;
+use everhook_domain::time::{Clock, Timestamp};
 use everhook_engine::{Engine, Intake, Sender};
 use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
 use everhook_store::{Handoff, Store};
@@ -11,8 +11,10 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::front::Front;
 use crate::network::Wire;
-use crate::time::ProcessClock;
 use crate::world::{World, lock};
+
+/// The steady time of a process: its engine's, which everything in it goes by.
+pub(crate) type Steady = Arc<OnceLock<Box<dyn Fn() -> Timestamp + Send + Sync>>>;
 
 /// Whether a process may still act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,8 @@ impl Life {
     /// Returns when it is not alive any more: its callers lose their connections.
     pub(crate) async fn ended(&self) {
         // The sender lives as long as `self`.
-        let _ended = self.0.subscribe().wait_for(|phase| *phase != Phase::Alive).await;
+        let mut phases = self.0.subscribe();
+        let _ended = phases.wait_for(|phase| *phase != Phase::Alive).await;
     }
 
     /// Goes on unless the process is dead, and then never.
@@ -66,8 +69,7 @@ impl Life {
 pub(crate) struct Process {
     /// Counts from 1.
     pub(crate) generation: u32,
-    /// Its clock.
-    pub(crate) clock: Arc<ProcessClock>,
+    steady: Steady,
     /// What its engine and its callers see of the store.
     pub(crate) front: Arc<Front>,
     /// Whether it may act.
@@ -88,12 +90,13 @@ impl Process {
     ) -> Result<Arc<Self>, String> {
         let profile = &world.profile;
         let life = Life::new();
-        let clock = Arc::new(ProcessClock::new(Arc::clone(&world.time)));
+        let steady = Steady::default();
+        let clock = Arc::clone(&world.time) as Arc<dyn Clock>;
         let intake = Intake::new(&profile.settings);
         let options = SqliteOptions {
             policy: profile.policy.clone(),
             handoff: Arc::clone(&intake) as Arc<dyn Handoff>,
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            clock: Arc::clone(&clock),
             new_tag: u16::try_from(world.seed % 60_000).unwrap_or(0),
             group_commit: GroupCommit::default(),
         };
@@ -107,14 +110,15 @@ impl Process {
         let store = Arc::new(store.map_err(|error| format!("the store does not open: {error}"))?);
         world.set_store(Arc::clone(&store));
         let front = Arc::new(Front::new(Arc::clone(world), Arc::clone(&life), generation));
-        let wire = Wire::new(Arc::clone(world), Arc::clone(&life), Arc::clone(&clock), generation);
+        let wire = Wire::new(Arc::clone(world), Arc::clone(&life), Arc::clone(&steady), generation);
         let engine = Engine::new(
             Arc::clone(&front) as Arc<dyn Store>,
             intake,
             Arc::new(wire) as Arc<dyn Sender>,
-            Arc::clone(&clock) as Arc<dyn Clock>,
+            clock,
             profile.settings.clone(),
         );
+        let _first = steady.set(Box::new(engine.steady_now()));
         let (stop, stopped) = oneshot::channel::<()>();
         let (running, gone) = watch::channel(());
         let engine = tasks.spawn(async move {
@@ -122,7 +126,12 @@ impl Process {
             engine.run(async { drop(stopped.await) }).await;
         });
         let stop = Mutex::new(Some(stop));
-        Ok(Arc::new(Self { generation, clock, front, life, store, stop, engine, gone }))
+        Ok(Arc::new(Self { generation, steady, front, life, store, stop, engine, gone }))
+    }
+
+    /// Its steady time.
+    pub(crate) fn now(&self) -> Timestamp {
+        now(&self.steady)
     }
 
     /// What outlives the process.
@@ -154,6 +163,11 @@ impl Process {
         let mut gone = self.gone.clone();
         while gone.changed().await.is_ok() {}
     }
+}
+
+/// The steady time, once there is an engine.
+pub(crate) fn now(steady: &Steady) -> Timestamp {
+    steady.get().map_or(Timestamp::default(), |now| now())
 }
 
 /// What outlives a process: the connection in its store.

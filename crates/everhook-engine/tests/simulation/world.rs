@@ -3,11 +3,10 @@
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use everhook_store::sqlite::SqliteStore;
-use everhook_store::{
-    DirectoryStore, LeasedDelivery, Settled, Settlement, SettlementResult,
-};
+use everhook_store::{DirectoryStore, LeasedDelivery, Settled, Settlement, SettlementResult};
 use tokio::sync::Notify;
 
 use crate::book::{Book, EndpointBook};
@@ -40,6 +39,7 @@ pub(crate) struct World {
     store: Mutex<Option<Arc<SqliteStore>>>,
     process: Mutex<Option<Arc<Process>>>,
     network: Mutex<Rng>,
+    delays: Mutex<Rng>,
 }
 
 /// How much of the trace is kept.
@@ -62,10 +62,9 @@ struct Trace {
 impl World {
     /// An empty world; its time begins now.
     pub(crate) fn new(seed: u64, keep: Keep) -> Arc<Self> {
-        let time = Arc::new(VirtualTime::start(seed));
+        let time = VirtualTime::start(seed);
         let profile = Profile::of(seed);
-        let mut book = Book::default();
-        book.endpoints = profile
+        let endpoints = profile
             .receivers
             .iter()
             .map(|receiver| EndpointBook {
@@ -75,6 +74,7 @@ impl World {
                 paced: receiver.per_second.is_some(),
             })
             .collect();
+        let book = Book { endpoints, ..Book::default() };
         Arc::new(Self {
             seed,
             profile,
@@ -88,6 +88,7 @@ impl World {
             store: Mutex::new(None),
             process: Mutex::new(None),
             network: Mutex::new(Rng::new(seed, "network")),
+            delays: Mutex::new(Rng::new(seed, "delays")),
         })
     }
 
@@ -103,11 +104,6 @@ impl World {
             trace.add(line);
         }
         order
-    }
-
-    /// The next place in the order of things.
-    pub(crate) fn order(&self) -> u64 {
-        self.order.fetch_add(1, SeqCst)
     }
 
     /// A promise was broken: the world ends. The first one counts.
@@ -143,6 +139,16 @@ impl World {
     /// Chance for the network.
     pub(crate) fn network(&self) -> MutexGuard<'_, Rng> {
         lock(&self.network)
+    }
+
+    /// Waits as long as the store takes for half of a call.
+    pub(crate) async fn delay(&self) {
+        let longest_ms = self.profile.store_ms;
+        if longest_ms == 0 {
+            return;
+        }
+        let ms = lock(&self.delays).between(0, longest_ms);
+        tokio::time::sleep(Duration::from_millis(u64::try_from(ms).unwrap_or(0))).await;
     }
 
     /// The store of the process that has the database.
@@ -199,10 +205,11 @@ impl World {
                 (false, Settled::Stale) => {
                     self.violate(format!("{id}: the owner's own result was called stale"));
                 }
-                (true, Settled::Recorded) => {
+                (true, Settled::Recorded) if self.book().lapsed => {
                     self.violate(format!("{id}: a result was recorded whose lease had lapsed"));
                 }
-                (true, Settled::Stale) => {}
+                // Until the lease has lapsed it holds, whoever has the database.
+                (true, Settled::Recorded | Settled::Stale) => {}
             }
         }
     }
@@ -212,9 +219,9 @@ impl World {
     pub(crate) fn look_at_endpoints(&self) {
         let Some(directory) = self.store().and_then(|store| store.directory().ok()) else { return };
         let now_ms = self.time.now_ms();
-        for (index, place) in self.profile.receivers.iter().enumerate() {
-            let found = directory.all().find(|endpoint| receiver_of(&endpoint.settings.url) == Some(index));
-            let _ = place;
+        for index in 0..self.profile.receivers.len() {
+            let mut all = directory.all();
+            let found = all.find(|endpoint| receiver_of(&endpoint.settings.url) == Some(index));
             let mut book = self.book();
             let known = &mut book.endpoints[index];
             let Some(endpoint) = found else {

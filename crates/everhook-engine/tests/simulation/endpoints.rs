@@ -1,0 +1,188 @@
+//! What owners do with endpoints: create, pause, disable, delete, change, rotate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::endpoint_url::EndpointUrl;
+use everhook_domain::header::CustomHeaders;
+use everhook_domain::secret::{Secret, SecretSet};
+use everhook_domain::subscription::{Subscription, SubscriptionInput};
+use everhook_store::{Change, Claimed, DirectoryStore, Refusal};
+
+use crate::client::{Client, Told, ask, claim, tenant};
+use crate::network::url_of;
+use crate::world::World;
+
+/// How long a replaced secret signs on.
+const OVERLAP: Duration = Duration::from_secs(24 * 3_600);
+/// More tries than any sweep takes.
+const TRIES_MAX: u32 = 1_000;
+
+/// Creates the endpoint of a receiver.
+pub(crate) async fn create(client: &mut Client, receiver: usize) {
+    let secrets = SecretSet::new(secret(client));
+    loop {
+        let process = client.process().await;
+        let world = &client.world;
+        let settings = match settings(world, receiver, 1) {
+            Ok(settings) => Box::new(settings),
+            Err(why) => return world.violate(why),
+        };
+        let change =
+            Change::CreateEndpoint { tenant: tenant(), settings, secrets: secrets.clone() };
+        let key = claim(&format!("create-{receiver}"), "create", |_: &Option<Arc<Endpoint>>| {
+            String::new()
+        });
+        let now = process.now();
+        match ask(&process, process.front.change(change, Some(key), now)).await {
+            Told::Done(Claimed::Done(_) | Claimed::Replayed(_)) => {
+                world.look_at_endpoints();
+                world.book().endpoints[receiver].told_version = 1;
+                if world.book().endpoints[receiver].id.is_none() {
+                    world.violate(format!("endpoint {receiver} was created, and is not there"));
+                }
+                return;
+            }
+            Told::Done(Claimed::Mismatch) | Told::Refused(_) => {
+                return world.violate(format!("endpoint {receiver} could not be created"));
+            }
+            Told::Lost | Told::Unavailable => {}
+        }
+        client.rest().await;
+    }
+}
+
+/// Pauses, and resumes later.
+pub(crate) async fn pause(client: &mut Client, receiver: usize, for_ms: i64) {
+    set_state(client, receiver, EndpointState::Paused).await;
+    wait(for_ms).await;
+    set_state(client, receiver, EndpointState::Enabled).await;
+}
+
+/// Disables, and enables later; for no time at all means for good.
+pub(crate) async fn disable(client: &mut Client, receiver: usize, for_ms: i64) {
+    set_state(client, receiver, EndpointState::Disabled).await;
+    if for_ms > 0 {
+        wait(for_ms).await;
+        set_state(client, receiver, EndpointState::Enabled).await;
+    }
+}
+
+/// Deletes.
+pub(crate) async fn delete(client: &mut Client, receiver: usize) {
+    set_state(client, receiver, EndpointState::Deleted).await;
+}
+
+/// Sets a state; gives up if the endpoint is deleted.
+pub(crate) async fn set_state(client: &mut Client, receiver: usize, state: EndpointState) {
+    for _ in 0..TRIES_MAX {
+        let process = client.process().await;
+        let world = &client.world;
+        let Some(endpoint) = world.book().endpoints[receiver].id else { return };
+        let change = Change::SetEndpointState { tenant: tenant(), endpoint, state };
+        let now = process.now();
+        let told = ask(&process, process.front.change(change, None, now)).await;
+        match told {
+            Told::Done(Claimed::Done(Some(changed))) => {
+                return note_told(world, receiver, &changed, Some(state));
+            }
+            Told::Refused(Refusal::EndpointDeleted) => return,
+            Told::Refused(Refusal::StillCancelling) | Told::Lost | Told::Unavailable => {}
+            Told::Done(_) | Told::Refused(_) => {
+                return world.violate(format!("endpoint {receiver} could not become {state:?}"));
+            }
+        }
+        client.rest().await;
+    }
+    client.world.violate(format!("endpoint {receiver} is being cancelled for ever"));
+}
+
+/// Changes an endpoint: its secret, or its URL, headers and limits.
+pub(crate) async fn update(client: &mut Client, receiver: usize, rotate: bool) {
+    let new_secret = secret(client);
+    for _ in 0..TRIES_MAX {
+        let process = client.process().await;
+        let world = &client.world;
+        let Some(id) = world.book().endpoints[receiver].id else { return };
+        let directory = world.store().and_then(|store| store.directory().ok());
+        let Some(old) = directory.and_then(|found| found.endpoint(id).cloned()) else { return };
+        let now = process.now();
+        let (mut settings, mut secrets) = (old.settings.clone(), old.secrets.clone());
+        if rotate {
+            match secrets.rotate(new_secret.clone(), now, OVERLAP) {
+                Ok(rotated) => secrets = rotated,
+                Err(_too_many) => return,
+            }
+        } else {
+            settings = match self::settings(world, receiver, old.version + 1) {
+                Ok(settings) => settings,
+                Err(why) => return world.violate(why),
+            };
+        }
+        let change = Change::UpdateEndpoint {
+            tenant: tenant(),
+            endpoint: id,
+            expected_version: old.version,
+            settings: Box::new(settings),
+            secrets,
+        };
+        match ask(&process, process.front.change(change, None, now)).await {
+            Told::Done(Claimed::Done(Some(changed))) => {
+                return note_told(world, receiver, &changed, None);
+            }
+            Told::Refused(Refusal::EndpointDeleted) => return,
+            Told::Refused(Refusal::VersionChanged) | Told::Lost | Told::Unavailable => {}
+            Told::Done(_) | Told::Refused(_) => {
+                return world.violate(format!("endpoint {receiver} could not be changed"));
+            }
+        }
+        client.rest().await;
+    }
+}
+
+fn note_told(world: &World, receiver: usize, told: &Endpoint, state: Option<EndpointState>) {
+    let version = told.version;
+    world.note(format_args!("endpoint {receiver}: version {version}"));
+    let mut book = world.book();
+    let known = &mut book.endpoints[receiver];
+    known.told_version = known.told_version.max(version);
+    drop(book);
+    if state.is_some_and(|state| state != told.state) {
+        world.violate(format!("endpoint {receiver} should be {state:?}, told {:?}", told.state));
+    }
+    world.look_at_endpoints();
+}
+
+async fn wait(for_ms: i64) {
+    tokio::time::sleep(Duration::from_millis(u64::try_from(for_ms).unwrap_or(0))).await;
+}
+
+fn secret(client: &mut Client) -> Secret {
+    let mut bytes = [0; 32];
+    for byte in &mut bytes {
+        *byte = client.rng.next().to_le_bytes()[0];
+    }
+    Secret::from_bytes(bytes)
+}
+
+/// The settings of a receiver's endpoint; every revision has another URL and another header.
+fn settings(world: &World, receiver: usize, revision: u64) -> Result<EndpointSettings, String> {
+    let place = &world.profile.receivers[receiver];
+    let url = EndpointUrl::parse(&url_of(receiver, revision), false);
+    let pairs = [("x-revision".to_owned(), revision.to_string())];
+    let headers = CustomHeaders::parse(pairs, &world.profile.settings.header_prefix);
+    let subscription = Subscription::parse(SubscriptionInput {
+        event_types: vec![place.wants.to_owned()],
+        sources: Vec::new(),
+        conditions: Vec::new(),
+    });
+    Ok(EndpointSettings {
+        url: url.map_err(|error| error.to_string())?,
+        description: format!("{:?}", place.manner),
+        headers: headers.map_err(|errors| format!("{errors:?}"))?,
+        subscription: subscription.map_err(|errors| format!("{errors:?}"))?,
+        requests_per_second: place.per_second,
+        max_in_flight: place.in_flight,
+    })
+}
