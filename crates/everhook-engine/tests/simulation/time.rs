@@ -1,5 +1,5 @@
-//! Virtual time: tokio's paused clock is the monotonic one, and the wall clock is a distance from it
-//! that a fault may change.
+//! Virtual time: tokio's paused clock is the monotonic one, and the wall clock is a distance from
+//! it that a fault may change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};

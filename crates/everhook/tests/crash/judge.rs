@@ -9,6 +9,7 @@ use crate::support::load::Accepted;
 use crate::support::now;
 use crate::support::orders::{Planned, Sort};
 use crate::support::receiver::{Arrival, Arrivals, Target};
+use crate::support::server::LEASE;
 
 const EVENT: &str = "evt_1";
 
@@ -112,7 +113,7 @@ fn what_is_wrong_is_found() {
     check(|h| h.arrivals[1].life = 1, &[Repeated]);
     check(|h| h.arrivals[1].at += Duration::from_millis(2_001), &[Late]);
     let long_recorded = |h: &mut History| {
-        h.arrivals[0].answered_at = Some(h.arrivals[0].at - Duration::from_secs(1));
+        h.arrivals[0].answered_at = Some(h.arrivals[0].at - (LEASE + Duration::from_secs(1)));
     };
     check(long_recorded, &[Repeated]);
     let another_event = |h: &mut History| {
