@@ -20,14 +20,14 @@ const NAME_SHOWN_MAX: usize = 64;
 
 /// The parameters of a request.
 #[derive(Debug)]
-pub(crate) struct Query<'a> {
+pub struct Query<'a> {
     pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     problems: Vec<String>,
 }
 
 impl<'a> Query<'a> {
     /// Reads the query of a URL, in which only `known` names may be.
-    pub(crate) fn parse(raw: Option<&'a str>, known: &[&str]) -> Self {
+    pub fn parse(raw: Option<&'a str>, known: &[&str]) -> Self {
         let raw = raw.unwrap_or_default();
         let pairs: Vec<_> = form_urlencoded::parse(raw.as_bytes()).collect();
         let mut problems = Vec::new();
@@ -49,12 +49,12 @@ impl<'a> Query<'a> {
     }
 
     /// A parameter's text.
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+    pub fn text(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_ref())
     }
 
     /// A parameter's value; what is wrong with it is told by [`Query::check`].
-    pub(crate) fn value<T, E: ToString>(
+    pub fn value<T, E: ToString>(
         &mut self,
         name: &str,
         parse: impl Fn(&str) -> Result<T, E>,
@@ -64,7 +64,7 @@ impl<'a> Query<'a> {
     }
 
     /// A parameter that is a time.
-    pub(crate) fn time(&mut self, name: &str) -> Option<Timestamp> {
+    pub fn time(&mut self, name: &str) -> Option<Timestamp> {
         self.value(name, |text| {
             Timestamp::parse(text).map_err(|error| match text.contains(' ') {
                 // `+` in a query is a space.
@@ -75,7 +75,7 @@ impl<'a> Query<'a> {
     }
 
     /// How many entries are asked for.
-    pub(crate) fn limit(&mut self) -> usize {
+    pub fn limit(&mut self) -> usize {
         let limit = self.value("limit", |text| {
             let number = text.parse::<usize>().ok().filter(|n| (1..=LIMIT_MAX).contains(n));
             number.ok_or_else(|| format!("must be a whole number from 1 to {LIMIT_MAX}"))
@@ -87,7 +87,7 @@ impl<'a> Query<'a> {
     ///
     /// # Errors
     /// `invalid-parameter` with everything that is wrong.
-    pub(crate) fn check(&self) -> Result<(), Problem> {
+    pub fn check(&self) -> Result<(), Problem> {
         if self.problems.is_empty() {
             return Ok(());
         }
@@ -98,7 +98,7 @@ impl<'a> Query<'a> {
     ///
     /// # Errors
     /// As [`Query::check`], and `invalid-cursor`.
-    pub(crate) fn page(&mut self, scope: &CursorScope) -> Result<PageRequest, Problem> {
+    pub fn page(&mut self, scope: &CursorScope) -> Result<PageRequest, Problem> {
         let limit = self.limit();
         self.check()?;
         let after = self.text("cursor").map(|cursor| scope.decode(cursor)).transpose()?;

@@ -10,7 +10,7 @@
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record` | how things are written |
 //! | `claimed`, `publish`, `lease`, `act`, `change`, `sweep` | the verbs |
-//! | `reading` | single things and lists |
+//! | `reading`, `probe` | single things, lists, and whether writes succeed |
 //!
 //! The caller guarantees that no other process has the file open: the data directory's lock. On
 //! that rests the rule that a lease of an earlier process is void.
@@ -23,6 +23,7 @@ mod command;
 mod keys;
 mod lease;
 mod memory;
+mod probe;
 mod publish;
 mod reading;
 mod record;
@@ -63,11 +64,11 @@ use crate::sending::{
     StorePolicy, Wanted,
 };
 use catalog::Catalog;
-use command::{Call, Command, Verb, VerbError};
+use command::{Call, Command, Verb};
 use memory::Memory;
+use probe::{ProbeVerb, Probes};
 use reading::Reader;
 use thread::WriterThread;
-use tx::Tx;
 use writer::WriterCore;
 
 /// Reading connections.
@@ -95,6 +96,7 @@ pub struct SqliteStore {
     readers: Option<Arc<Readers>>,
     catalog: Arc<RwLock<Arc<Catalog>>>,
     handoff: Arc<dyn Handoff>,
+    probes: Probes,
 }
 
 /// Where commands run.
@@ -121,6 +123,7 @@ impl SqliteStore {
     pub fn open(path: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
         let connection = Connection::open(path)?;
         let (clock, group) = (Arc::clone(&options.clock), options.group_commit);
+        let probes = Probes::new(Arc::clone(&clock));
         let (core, catalog, handoff) = prepare(connection, options)?;
         let thread = WriterThread::start(core, group, clock)
             .map_err(|error| OpenError::Unusable(format!("no writer thread: {error}")))?;
@@ -130,7 +133,7 @@ impl SqliteStore {
             permits: Semaphore::new(READERS_MAX),
         };
         let writer = Writer::Thread(thread);
-        Ok(Self { writer, readers: Some(Arc::new(readers)), catalog, handoff })
+        Ok(Self { writer, readers: Some(Arc::new(readers)), catalog, handoff, probes })
     }
 
     /// A new database in memory, whose commands run inside the call: for tests.
@@ -150,9 +153,10 @@ impl SqliteStore {
         connection: Connection,
         options: SqliteOptions,
     ) -> Result<Self, OpenError> {
+        let probes = Probes::new(Arc::clone(&options.clock));
         let (core, catalog, handoff) = prepare(connection, options)?;
         let writer = Writer::Inline(Arc::new(Mutex::new(Some(core))));
-        Ok(Self { writer, readers: None, catalog, handoff })
+        Ok(Self { writer, readers: None, catalog, handoff, probes })
     }
 
     /// Takes the connection out of a store whose commands run inside the call; the store then
@@ -446,20 +450,9 @@ impl Reading for SqliteStore {
     }
 
     async fn health(&self) -> Result<StoreHealth, StoreError> {
-        let writable = self.run(ProbeVerb).await.is_ok();
+        let write = async { self.run(ProbeVerb).await.is_ok() };
+        let writable = self.probes.writable(write).await;
         let oldest_due = self.read(|reader| reader.oldest_due()).await?;
         Ok(StoreHealth { writable, oldest_due })
-    }
-}
-
-/// Writes something, to see whether the store takes writes.
-struct ProbeVerb;
-
-impl Verb for ProbeVerb {
-    type Output = ();
-
-    fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), VerbError> {
-        let probes = tx::meta(tx.connection, "probes")?.unwrap_or(0);
-        Ok(tx::set_meta(tx.connection, "probes", probes.wrapping_add(1))?)
     }
 }
