@@ -27,12 +27,13 @@ pub mod postgres;
 mod reading;
 mod route;
 mod sending;
+mod share;
 pub mod sqlite;
 
 pub use claim::{Claim, Claimed, Render};
 pub use directory::{Change, Directory, DirectoryStore, ENDPOINTS_PER_TENANT_MAX};
 pub use error::{Refusal, StoreError};
-pub use handoff::{Handoff, NoHandoff, Offer, Permit, Share};
+pub use handoff::{Handoff, NoHandoff, Offer, Permit};
 pub use jobs::{JobStep, Jobs};
 pub use reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
@@ -42,6 +43,7 @@ pub use sending::{
     AcceptedEvent, Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled,
     Settlement, SettlementResult, StorePolicy, Targets, Wanted,
 };
+pub use share::Share;
 
 /// Everything a running server needs of a store.
 pub trait Store: Sending + DirectoryStore + Jobs + Reading {}

@@ -14,8 +14,8 @@ use everhook_domain::time::Timestamp;
 
 use crate::claim::{Claim, Claimed};
 use crate::error::StoreError;
-use crate::handoff::Share;
 use crate::reading::DeliveryRecord;
+use crate::share::Share;
 
 /// The rules that a store applies; the same for every verb.
 #[derive(Clone, Debug)]

@@ -14,8 +14,8 @@ use super::pool::Connection;
 use super::row::{COLUMNS, DeliveryRow};
 use super::tx::Tx;
 use crate::error::Refusal;
-use crate::handoff::Share;
 use crate::sending::{LaneDue, LeasedDelivery, Settled, Settlement, SettlementResult, Wanted};
+use crate::share::Share;
 
 /// A claim stops when the bodies it leased weigh this much.
 const CLAIM_BYTES_MAX: i64 = 8 << 20;

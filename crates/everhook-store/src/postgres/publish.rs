@@ -19,10 +19,11 @@ use super::{claimed, keys, row};
 use crate::claim::{Claim, Claimed};
 use crate::code;
 use crate::error::Refusal;
-use crate::handoff::{Permit, Share};
+use crate::handoff::Permit;
 use crate::reading::DeliveryRecord;
 use crate::route::{Route, route, source_key};
 use crate::sending::{AcceptedEvent, LeasedDelivery, Publish, Published, Targets};
+use crate::share::Share;
 
 /// Where events go, by which version of the directory; `None`: by none that is known.
 pub(super) type Routed = (Vec<Route>, Option<u64>);

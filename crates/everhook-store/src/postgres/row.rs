@@ -16,8 +16,8 @@ use super::failure::VerbError;
 use super::number::{Bits, count, int, signed, small, unsigned};
 use super::pool::Connection;
 use crate::code::{self, UnknownCode, status};
-use crate::handoff::Share;
 use crate::reading::DeliveryRecord;
+use crate::share::Share;
 
 /// What [`DeliveryRow::read`] reads, in its order.
 pub(super) const COLUMNS: &str = "tenant, id, endpoint, type, created_at, status, cause, due_at, \

@@ -22,9 +22,10 @@ use super::row::DeliveryRow;
 use super::{record, row};
 use crate::directory::Directory;
 use crate::error::Refusal;
-use crate::handoff::{Handoff, Share};
+use crate::handoff::Handoff;
 use crate::reading::DeliveryRecord;
 use crate::sending::StorePolicy;
+use crate::share::Share;
 
 /// What a transaction is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::record;
 use super::row::{COLUMNS, DeliveryRow, first_key, key_of};
 use super::tx::{Tx, endpoint_no};
 use crate::error::Refusal;
-use crate::handoff::Share;
 use crate::sending::{LaneDue, LeasedDelivery, Settled, Settlement, SettlementResult, Wanted};
+use crate::share::Share;
 
 /// A claim stops when the bodies it leased weigh this much.
 const CLAIM_BYTES_MAX: usize = 8 << 20;

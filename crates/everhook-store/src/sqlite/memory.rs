@@ -11,9 +11,10 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::catalog::Catalog;
 use super::keys::{KeyEntry, Keys};
+use super::meta::{meta, set_meta};
 use super::row::unsigned;
-use super::tx::{meta, set_meta};
-use crate::handoff::{Handoff, Share};
+use crate::handoff::Handoff;
+use crate::share::Share;
 
 /// Bits of a token below the epoch.
 const EPOCH_SHIFT: u32 = 40;

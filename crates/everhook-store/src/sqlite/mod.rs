@@ -7,6 +7,7 @@
 //! | `command` | a verb, and its way back to the caller |
 //! | `thread` | gathers commands into batches |
 //! | `catalog` | tenants and endpoints with their numbers |
+//! | `meta` | single numbers |
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record` | how things are written |
 //! | `claimed`, `publish`, `lease`, `act`, `change`, `sweep` | the verbs |
@@ -23,6 +24,7 @@ mod command;
 mod keys;
 mod lease;
 mod memory;
+mod meta;
 mod probe;
 mod publish;
 mod reading;
@@ -265,11 +267,11 @@ type Prepared = (WriterCore, Arc<RwLock<Arc<Catalog>>>, Arc<dyn Handoff>);
 
 fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, OpenError> {
     schema::prepare_writer(&connection)?;
-    let tag = match tx::meta(&connection, "tag")? {
+    let tag = match meta::meta(&connection, "tag")? {
         Some(tag) => u16::try_from(tag).map_err(|_| OpenError::Unusable(format!("tag {tag}")))?,
         None => {
             let transaction = connection.unchecked_transaction()?;
-            tx::set_meta(&transaction, "tag", i64::from(options.new_tag))?;
+            meta::set_meta(&transaction, "tag", i64::from(options.new_tag))?;
             transaction.execute(
                 "INSERT INTO tenants (id, created_at) VALUES (?1, ?2)",
                 (TenantId::default_tenant().as_str(), options.clock.wall().as_millis()),

@@ -7,7 +7,8 @@ use everhook_domain::time::Clock;
 use tokio::sync::Mutex;
 
 use super::command::{Verb, VerbError};
-use super::tx::{Tx, meta, set_meta};
+use super::meta::{meta, set_meta};
+use super::tx::Tx;
 
 /// For so long a write that succeeded speaks for the next one.
 const SUCCESS_HOLDS: Duration = Duration::from_secs(1);

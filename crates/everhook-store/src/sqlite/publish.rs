@@ -19,9 +19,10 @@ use super::tx::{Tx, endpoint_no};
 use crate::claim::{Claim, Claimed};
 use crate::code;
 use crate::error::Refusal;
-use crate::handoff::{Handoff, Share};
+use crate::handoff::Handoff;
 use crate::route::{Route, route, source_key};
 use crate::sending::{AcceptedEvent, LeasedDelivery, Publish, Published, Targets};
+use crate::share::Share;
 
 /// The verb.
 pub(super) struct PublishVerb {

@@ -9,8 +9,8 @@ use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::catalog::Catalog;
+use super::meta::meta;
 use super::row::{COLUMNS, DeliveryRow, bad, event_id, first_key, key_of, last_key, signed};
-use super::tx::meta;
 use super::{lease, record};
 use crate::code::{self, UnknownCode};
 use crate::error::StoreError;

@@ -10,8 +10,8 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::code::{self, UnknownCode, status};
-use crate::handoff::Share;
 use crate::reading::DeliveryRecord;
+use crate::share::Share;
 
 /// What [`DeliveryRow::read`] reads, in its order.
 pub(super) const COLUMNS: &str = "id, tenant, endpoint, type, event_at, created_at, status, cause, \

@@ -11,17 +11,18 @@ use everhook_domain::id::EndpointId;
 use everhook_domain::key::KeyHash;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
 
 use super::catalog::Catalog;
 use super::command::VerbError;
 use super::keys::{self, KeyEntry};
 use super::memory::{After, Memory};
+use super::meta::set_meta;
 use super::record;
 use super::row::{DeliveryRow, signed};
 use crate::error::Refusal;
-use crate::handoff::Share;
 use crate::sending::StorePolicy;
+use crate::share::Share;
 
 /// The lease floor is written when it has risen by this many events.
 const FLOOR_STEP: i64 = 4_096;
@@ -213,25 +214,6 @@ impl<'a> Tx<'a> {
         }
         Ok(())
     }
-}
-
-/// A number kept in the table `meta`.
-pub(super) fn meta(connection: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
-    connection
-        .prepare_cached("SELECT value FROM meta WHERE name = ?1")?
-        .query_row([name], |row| row.get(0))
-        .optional()
-}
-
-/// Sets a number in the table `meta`.
-pub(super) fn set_meta(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT INTO meta (name, value) VALUES (?1, ?2) \
-             ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        )?
-        .execute(params![name, value])?;
-    Ok(())
 }
 
 /// The number of an endpoint in the database.
