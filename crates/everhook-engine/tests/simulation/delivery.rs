@@ -120,11 +120,7 @@ impl Case<'_> {
                 if last_success != Some(false) || (!test && record.progress.step != steps) {
                     return Err(format!("dead after {} attempts", record.progress.step));
                 }
-                let asked = test || self.acts(Deed::Acknowledge).next().is_some();
-                match acknowledged_at {
-                    Some(_) if !asked => Err("nobody has acknowledged it".to_owned()),
-                    _ => Ok(()),
-                }
+                self.check_acknowledged(test, acknowledged_at.is_some())
             }
             State::Dead(Dead { reason: DeadReason::Interrupted, .. }) => {
                 let max = self.world.profile.policy.interruptions_max;
@@ -136,6 +132,20 @@ impl Case<'_> {
                 }
             }
             State::Cancelled(reason) => self.check_reason(reason),
+        }
+    }
+
+    /// A test that failed is acknowledged; anything else by those who were asked to do so.
+    fn check_acknowledged(&self, test: bool, acknowledged: bool) -> Result<(), String> {
+        let asked = test || self.acts(Deed::Acknowledge).next().is_some();
+        let done = self.acts(Deed::Acknowledge).any(|act| {
+            let replayed = self.acts(Deed::Replay).any(|replay| replay.to > act.from);
+            act.answered == Answered::Done && !replayed
+        });
+        match acknowledged {
+            true if !asked => Err("nobody has acknowledged it".to_owned()),
+            false if test || done => Err("it is not acknowledged".to_owned()),
+            true | false => Ok(()),
         }
     }
 

@@ -1,12 +1,13 @@
 //! One process: a store on the connection that outlives it, an engine, and how both end.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use everhook_domain::time::{Clock, Timestamp};
 use everhook_engine::{Engine, Intake, Sender};
 use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
 use everhook_store::{Handoff, Store};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::front::Front;
@@ -27,34 +28,48 @@ pub(crate) enum Phase {
     Dead,
 }
 
-/// A process's phase, for everybody who must know it.
+/// A process's phase, for everybody who must know it. Those who wait for its end are woken in the
+/// order in which they came; the library's watch channel would wake them in a random one.
 #[derive(Debug)]
-pub(crate) struct Life(watch::Sender<Phase>);
+pub(crate) struct Life {
+    phase: Mutex<Phase>,
+    changed: Notify,
+}
 
 impl Life {
     fn new() -> Arc<Self> {
-        Arc::new(Self(watch::Sender::new(Phase::Alive)))
+        Arc::new(Self { phase: Mutex::new(Phase::Alive), changed: Notify::new() })
     }
 
     /// The phase.
     pub(crate) fn phase(&self) -> Phase {
-        *self.0.borrow()
+        *lock(&self.phase)
     }
 
     /// From now on nothing that it does has an effect.
     pub(crate) fn die(&self) {
-        self.0.send_replace(Phase::Dead);
+        self.set(Phase::Dead);
     }
 
     fn become_zombie(&self) {
-        self.0.send_replace(Phase::Zombie);
+        self.set(Phase::Zombie);
+    }
+
+    fn set(&self, phase: Phase) {
+        *lock(&self.phase) = phase;
+        self.changed.notify_waiters();
     }
 
     /// Returns when it is not alive any more: its callers lose their connections.
     pub(crate) async fn ended(&self) {
-        // The sender lives as long as `self`.
-        let mut phases = self.0.subscribe();
-        let _ended = phases.wait_for(|phase| *phase != Phase::Alive).await;
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.phase() != Phase::Alive {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Goes on unless the process is dead, and then never.
