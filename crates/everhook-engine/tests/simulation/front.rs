@@ -21,6 +21,9 @@ use everhook_store::{
 use crate::process::{Life, Phase};
 use crate::world::World;
 
+/// More calls than any process of a sound world makes: something runs in circles.
+const CALLS_MAX: u64 = 100_000;
+
 /// The store as one process sees it.
 pub(crate) struct Front {
     world: Arc<World>,
@@ -68,7 +71,10 @@ impl Front {
 
     /// A call on its way to the store.
     async fn way(&self) {
-        self.calls.fetch_add(1, SeqCst);
+        if self.calls.fetch_add(1, SeqCst) >= CALLS_MAX {
+            self.world.violate("calls of the store without end".to_owned());
+            std::future::pending().await
+        }
         self.world.delay().await;
         self.life.unless_dead().await;
     }

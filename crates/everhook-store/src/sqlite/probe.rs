@@ -1,4 +1,5 @@
-//! Whether the store takes writes: one is tried, but at most once a second, because anybody may ask.
+//! Whether the store takes writes: one is tried, but at most once a second, because anybody may
+//! ask.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -119,8 +119,8 @@ impl PublishVerb {
                 &body[..],
             ])?;
         if let Some(key) = key {
-            // From the instant that the event shows, so that a clock that steps between does not cut
-            // the window short.
+            // From the instant that the event shows, so that a clock that steps between does not
+            // cut the window short.
             let expires_at = created_at + tx.policy.dedupe_window;
             tx.remember(key, KeyEntry { target: sequence, expires_at })?;
         }
