@@ -6,7 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use everhook_domain::attempt::AttemptOutcome;
 use everhook_domain::endpoint::EndpointState;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::secret::Secret;
 use everhook_domain::time::Timestamp;
+
+/// An endpoint's secrets, newest first, with the instant from which on they sign no more.
+pub(crate) type Secrets = Vec<(Secret, Option<Timestamp>)>;
 
 /// Everything that happened.
 #[derive(Default)]
@@ -134,11 +138,27 @@ pub(crate) struct EndpointBook {
     pub(crate) told_version: u64,
     /// Its states as they came into force, with order and time.
     pub(crate) states: Vec<(u64, i64, EndpointState)>,
-    /// It has, or had, a limit on requests a second.
+    /// It has a limit on requests a second.
     pub(crate) paced: bool,
+    /// Its secrets; `None` where an answer was lost.
+    pub(crate) secrets: Option<Secrets>,
+    /// How many rotations have begun.
+    pub(crate) rotations: u32,
 }
 
 impl EndpointBook {
+    /// A rotation begins: until its answer is there nobody knows which secrets sign. Gives what was
+    /// known, and the number of the rotation.
+    pub(crate) fn begin_rotation(&mut self) -> (u32, Option<Secrets>) {
+        self.rotations += 1;
+        (self.rotations, self.secrets.take())
+    }
+
+    /// What is known after a rotation; nothing if another one began meanwhile.
+    pub(crate) fn end_rotation(&mut self, number: u32, secrets: Option<Secrets>) {
+        self.secrets = secrets.filter(|_| self.rotations == number);
+    }
+
     /// The state in force.
     pub(crate) fn state(&self) -> Option<EndpointState> {
         self.states.last().map(|(_, _, state)| *state)

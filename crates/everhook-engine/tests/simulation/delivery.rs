@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use everhook_domain::attempt::{Attempt, Trigger};
-use everhook_domain::delivery::{CancelReason, Dead, DeadReason, State};
+use everhook_domain::delivery::{CancelReason, Dead, DeadReason, SUSPECT_FROM, State};
 use everhook_domain::endpoint::EndpointState;
 use everhook_domain::id::{EndpointId, EventId};
 use everhook_domain::time::millis;
@@ -12,6 +12,9 @@ use everhook_store::DeliveryDetail;
 use crate::book::{ActBook, Answered, Book, Deed, Request};
 use crate::check::was_gone;
 use crate::world::World;
+
+/// How long nothing else begins beside a suspect, unless that ends before.
+const ALONE_MS: i64 = 100;
 
 /// A delivery and all that is known of it.
 pub(crate) struct Case<'a> {
@@ -56,6 +59,7 @@ impl Case<'_> {
         self.check_state()?;
         let matched = self.match_requests()?;
         self.check_interrupted(&matched)?;
+        self.check_alone(&matched)?;
         self.check_replays()?;
         self.check_cancels()?;
         self.check_rounds()?;
@@ -222,6 +226,31 @@ impl Case<'_> {
         if progress.round == 1 && (progress.interruptions as usize) < generations.len() {
             let noted = progress.interruptions;
             return Err(format!("{} interrupted requests, noted {noted}", generations.len()));
+        }
+        Ok(())
+    }
+
+    /// A delivery that was under way at several deaths is tried alone.
+    fn check_alone(&self, matched: &Matched) -> Result<(), String> {
+        for (place, request) in self.sent.iter().enumerate().filter(|(_, sent)| !sent.zombie) {
+            let before = self.sent[..place].iter().enumerate();
+            let deaths: BTreeSet<u32> = before
+                .filter(|(place, sent)| sent.number == request.number && !matched.0.contains(place))
+                .map(|(_, sent)| sent.generation)
+                .collect();
+            if deaths.len() < SUSPECT_FROM as usize {
+                continue;
+            }
+            let ended = request.end.as_ref().map_or(u64::MAX, |end| end.order);
+            let beside = self.book.requests.iter().find(|other| {
+                other.generation == request.generation
+                    && (request.order + 1..ended).contains(&other.order)
+                    && other.at_ms < request.at_ms + ALONE_MS
+            });
+            if let Some(other) = beside {
+                let number = request.number;
+                return Err(format!("#{number} is a suspect, and {} was beside it", other.event));
+            }
         }
         Ok(())
     }

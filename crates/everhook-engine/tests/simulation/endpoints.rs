@@ -8,8 +8,10 @@ use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::header::CustomHeaders;
 use everhook_domain::secret::{Secret, SecretSet};
 use everhook_domain::subscription::{Subscription, SubscriptionInput};
+use everhook_domain::time::Timestamp;
 use everhook_store::{Change, Claimed, DirectoryStore, Refusal};
 
+use crate::book::Secrets;
 use crate::client::{Client, Told, ask, claim, tenant};
 use crate::network::url_of;
 use crate::world::World;
@@ -21,7 +23,9 @@ const TRIES_MAX: u32 = 1_000;
 
 /// Creates the endpoint of a receiver.
 pub(crate) async fn create(client: &mut Client, receiver: usize) {
-    let secrets = SecretSet::new(secret(client));
+    let first = secret(client);
+    let secrets = SecretSet::new(first.clone());
+    client.world.book().endpoints[receiver].secrets = Some(vec![(first, None)]);
     loop {
         let process = client.process().await;
         let world = &client.world;
@@ -127,18 +131,37 @@ pub(crate) async fn update(client: &mut Client, receiver: usize, rotate: bool) {
             settings: Box::new(settings),
             secrets,
         };
+        let known = rotate.then(|| world.book().endpoints[receiver].begin_rotation());
         match ask(&process, process.front.change(change, None, now)).await {
             Told::Done(Claimed::Done(Some(changed))) => {
+                if let Some((number, known)) = known {
+                    let known = known.map(|known| rotated(known, new_secret, now));
+                    world.book().endpoints[receiver].end_rotation(number, known);
+                }
                 return note_told(world, receiver, &changed, None);
             }
             Told::Refused(Refusal::EndpointDeleted) => return,
-            Told::Refused(Refusal::VersionChanged) | Told::Lost | Told::Unavailable => {}
+            Told::Refused(Refusal::VersionChanged) | Told::Unavailable => {
+                if let Some((number, known)) = known {
+                    world.book().endpoints[receiver].end_rotation(number, known);
+                }
+            }
+            Told::Lost => {}
             Told::Done(_) | Told::Refused(_) => {
                 return world.violate(format!("endpoint {receiver} could not be changed"));
             }
         }
         client.rest().await;
     }
+}
+
+/// The secrets after a rotation: the one that was newest signs on for a while.
+fn rotated(mut known: Secrets, new: Secret, now: Timestamp) -> Secrets {
+    if let Some((_, until)) = known.first_mut() {
+        *until = Some(now + OVERLAP);
+    }
+    known.insert(0, (new, None));
+    known
 }
 
 fn note_told(world: &World, receiver: usize, told: &Endpoint, state: Option<EndpointState>) {

@@ -179,19 +179,3 @@ fn an_early_step_is_found() {
 fn a_claim_that_does_not_take_is_found() {
     is_found(Plant::DuplicateClaim);
 }
-
-#[test]
-fn survey() {
-    let Some(from) = number_from("SURVEY_FROM") else { return };
-    let to = number_from("SURVEY_TO").unwrap_or(0);
-    let plant = number_from("SURVEY_PLANT").map(|n| Plant::ALL[n as usize]);
-    let mut requests = 0;
-    for seed in from..to {
-        let verdict = run(seed, plant, Keep::Hash);
-        requests += verdict.requests;
-        if let Some(violation) = verdict.violation {
-            show(&format!("{seed}: {violation}"));
-        }
-    }
-    show(&format!("{requests} requests"));
-}

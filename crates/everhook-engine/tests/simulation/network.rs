@@ -9,6 +9,7 @@ use everhook_domain::attempt::{AttemptOutcome, ErrorClass, KeptResponse};
 use everhook_domain::endpoint::{Endpoint, EndpointState};
 use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::id::EventId;
+use everhook_domain::secret::Secret;
 use everhook_domain::signature::{self, Signed};
 use everhook_domain::time::Timestamp;
 use everhook_engine::{OutgoingRequest, Sender};
@@ -114,14 +115,23 @@ impl Wire {
         }
         let (id, header_signature) = (event.to_string(), header(request, "webhook-signature")?);
         let headers = Signed { id: &id, timestamp, signature: header_signature };
-        for secret in endpoint.secrets.live(wall) {
-            let one = std::iter::once(secret);
-            signature::verify(one, headers, &request.body, wall, Duration::ZERO)
-                .map_err(|error| format!("{event}: the signature of a live secret: {error}"))?;
-        }
         let entries = header_signature.split(' ').count();
         if entries != endpoint.secrets.live(wall).count() {
             return Err(format!("{event}: {entries} signatures, and not one for each live secret"));
+        }
+        let verify = |secret: &Secret| {
+            let one = std::iter::once(secret);
+            signature::verify(one, headers, &request.body, wall, Duration::ZERO)
+                .map_err(|error| format!("{event}: the signature of a live secret: {error}"))
+        };
+        endpoint.secrets.live(wall).try_for_each(verify)?;
+        // And by what its owner knows.
+        let index = receiver_of(&request.url).unwrap_or_default();
+        let known = self.world.book().endpoints[index].secrets.clone();
+        for (secret, _) in
+            known.iter().flatten().filter(|(_, until)| until.is_none_or(|at| wall < at))
+        {
+            verify(secret)?;
         }
         if header(request, "content-type")? != "application/json"
             || !header(request, "user-agent")?.starts_with("Everhook/")

@@ -333,7 +333,7 @@ fn other_call(rng: &mut Rng, span_ms: i64, receivers: usize, number: i32) -> Cal
         58..70 => Call::Pause { receiver, for_ms },
         70..80 => Call::Disable { receiver, for_ms },
         80..84 => Call::Delete { receiver },
-        84..92 => Call::Update { receiver, rotate: true },
+        84..93 => Call::Update { receiver, rotate: true },
         _ => Call::Update { receiver, rotate: false },
     }
 }

@@ -37,8 +37,6 @@ pub(crate) struct Verdict {
     pub(crate) violation: Option<String>,
     /// What happened last, if it was kept.
     pub(crate) tail: String,
-    /// How many requests were made.
-    pub(crate) requests: usize,
 }
 
 /// A promise was broken; the world says which.
@@ -61,10 +59,9 @@ pub(crate) fn run(seed: u64, plant: Option<Plant>, keep: Keep) -> Verdict {
         if ended.is_err() && violation.is_none() {
             violation = Some("the world ended without a reason".to_owned());
         }
-        let requests = world.book().requests.len();
         // The parts of a world know each other: this lets go of them.
         world.set_process(None);
-        Verdict { hash: world.hash(), violation, tail: world.tail(), requests }
+        Verdict { hash: world.hash(), violation, tail: world.tail() }
     });
     fault::install_for_thread(None);
     verdict

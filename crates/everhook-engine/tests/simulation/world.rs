@@ -72,6 +72,8 @@ impl World {
                 told_version: 0,
                 states: Vec::new(),
                 paced: receiver.per_second.is_some(),
+                secrets: None,
+                rotations: 0,
             })
             .collect();
         let book = Book { endpoints, ..Book::default() };
