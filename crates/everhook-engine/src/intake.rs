@@ -68,7 +68,11 @@ impl Intake {
     /// From now on everything is declined; whoever waits for room is told.
     pub(crate) fn close(&self) {
         self.open.store(false, Ordering::SeqCst);
-        lock(&self.rooms).values().for_each(|room| room.tell_all());
+        let mut rooms: Vec<_> =
+            lock(&self.rooms).iter().map(|(id, room)| (*id, Arc::clone(room))).collect();
+        // In an order that is the same every time, so that a simulated life can be lived again.
+        rooms.sort_unstable_by_key(|(id, _)| *id);
+        rooms.iter().for_each(|(_, room)| room.tell_all());
     }
 
     /// The room of a lane; one that was never asked for is open.
