@@ -21,7 +21,7 @@ const MINUTE_MS: i64 = 60_000;
 /// The most that an answer may move an attempt.
 const RETRY_AFTER_MAX_MS: i64 = 3_600_000;
 /// How long recording a failure may take when commits fail.
-const RECORDING_MAX_MS: i64 = 30_000;
+const RECORDING_MAX_MS: i64 = 90_000;
 /// Interrupted so often, a delivery is tried alone, and others wait for it.
 const SUSPECT_FROM: usize = 3;
 /// A lane that fails may hold one in so many of its slots, or begin one in so many milliseconds.
@@ -250,6 +250,7 @@ impl Round {
         let mut steady_ms = at(anchor.0, last.0, least);
         let mut virtual_ms = at(anchor.1, last.1, least);
         let mut latest_ms = at(anchor.1, last.1, most).max(ended_ms);
+        let mut base_ms = (steady_ms, steady_ms);
         let end = before.and_then(|before| before.end.as_ref());
         let asked = end.and_then(|end| Some((end, millis(end.outcome.as_ref()?.retry_after?))));
         if let Some((end, wait_ms)) = asked.filter(|_| case.world.profile.policy.honor_retry_after)
@@ -259,9 +260,11 @@ impl Round {
             virtual_ms = moved(virtual_ms, end.at_ms);
             // Counted from when the failure was recorded, which may have taken several tries.
             let tries_ms = if case.book.disturbances.is_empty() { 0 } else { RECORDING_MAX_MS };
-            latest_ms = moved(latest_ms, end.at_ms + tries_ms);
+            let recording_ms = tries_ms + case.world.profile.store_ms;
+            latest_ms = moved(latest_ms, end.at_ms + recording_ms);
+            base_ms = (moved(base_ms.0, end.steady.as_millis() + recording_ms), steady_ms);
         }
-        Ok(Due { steady_ms, virtual_ms, latest_ms, base_ms: (steady_ms, steady_ms) })
+        Ok(Due { steady_ms, virtual_ms, latest_ms, base_ms })
     }
 
     fn take(&mut self, due: &Due, request: &Request) {
