@@ -102,6 +102,12 @@ fn lane(world: &World, book: &Book, id: EndpointId) -> Lane {
     Lane { closed, starts: requests.iter().map(|request| request.at_ms).collect() }
 }
 
+/// How long it may take until a failure is recorded, which may need several tries.
+fn recording_max(case: &Case<'_>) -> i64 {
+    let tries_ms = if case.book.disturbances.is_empty() { 0 } else { RECORDING_MAX_MS };
+    tries_ms + case.world.profile.store_ms
+}
+
 /// When all slots of a lane were taken, or, while it failed, a part of them.
 fn full(requests: &[&Request], limit: usize) -> Vec<(i64, i64)> {
     let mut moments: Vec<(u64, i64, isize, Option<bool>)> = Vec::new();
@@ -218,7 +224,7 @@ impl Round {
                 let earliest = before.map_or(created, |before| before.steady.as_millis());
                 let latest = before
                     .and_then(|before| before.end.as_ref())
-                    .map_or(0, |end| end.steady.as_millis())
+                    .map_or(0, |end| end.steady.as_millis() + recording_max(case))
                     .max(last.to_steady.as_millis());
                 Ok(Due {
                     steady_ms: i64::MIN,
@@ -250,7 +256,7 @@ impl Round {
         let mut steady_ms = at(anchor.0, last.0, least);
         let mut virtual_ms = at(anchor.1, last.1, least);
         let mut latest_ms = at(anchor.1, last.1, most).max(ended_ms);
-        let mut base_ms = (steady_ms, steady_ms);
+        let mut latest_steady_ms = at(anchor.0, last.0, most);
         let end = before.and_then(|before| before.end.as_ref());
         let asked = end.and_then(|end| Some((end, millis(end.outcome.as_ref()?.retry_after?))));
         if let Some((end, wait_ms)) = asked.filter(|_| case.world.profile.policy.honor_retry_after)
@@ -258,13 +264,12 @@ impl Round {
             let moved = |due: i64, end: i64| due.max((end + wait_ms).min(due + RETRY_AFTER_MAX_MS));
             steady_ms = moved(steady_ms, end.steady.as_millis());
             virtual_ms = moved(virtual_ms, end.at_ms);
-            // Counted from when the failure was recorded, which may have taken several tries.
-            let tries_ms = if case.book.disturbances.is_empty() { 0 } else { RECORDING_MAX_MS };
-            let recording_ms = tries_ms + case.world.profile.store_ms;
+            // Counted from when the failure was recorded.
+            let recording_ms = recording_max(case);
             latest_ms = moved(latest_ms, end.at_ms + recording_ms);
-            base_ms = (moved(base_ms.0, end.steady.as_millis() + recording_ms), steady_ms);
+            latest_steady_ms = moved(latest_steady_ms, end.steady.as_millis() + recording_ms);
         }
-        Ok(Due { steady_ms, virtual_ms, latest_ms, base_ms })
+        Ok(Due { steady_ms, virtual_ms, latest_ms, base_ms: (latest_steady_ms, steady_ms) })
     }
 
     fn take(&mut self, due: &Due, request: &Request) {
