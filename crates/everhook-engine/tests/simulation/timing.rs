@@ -263,7 +263,11 @@ impl Round {
         {
             let moved = |due: i64, end: i64| due.max((end + wait_ms).min(due + RETRY_AFTER_MAX_MS));
             steady_ms = moved(steady_ms, end.steady.as_millis());
-            virtual_ms = moved(virtual_ms, end.at_ms);
+            // Pulled back at start to the longest gap, because the clock was ahead, it comes by the
+            // schedule and not by what the answer asked for.
+            if case.world.profile.back_ms == 0 {
+                virtual_ms = moved(virtual_ms, end.at_ms);
+            }
             // Counted from when the failure was recorded.
             let recording_ms = recording_max(case);
             latest_ms = moved(latest_ms, end.at_ms + recording_ms);
