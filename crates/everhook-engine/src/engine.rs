@@ -279,7 +279,8 @@ impl Node {
             .scheduler
             .wake_at(self.may_claim(now), now)
             .filter(|_| !self.stopping && !self.recorder.is_full());
-        let wakes = [lanes, blocked, self.recorder.wake_at(now), self.jobs.wake_at(now)];
+        let jobs = self.jobs.wake_at(now).filter(|_| !self.stopping);
+        let wakes = [lanes, blocked, self.recorder.wake_at(now), jobs];
         let longest = self.context.settings.sleep_max;
         let length = wakes.into_iter().flatten().min().map(|at| at.since(now).min(longest));
         async move {

@@ -10,7 +10,8 @@
 //! | `keys` | the exact table of source event IDs |
 //! | `row`, `record`, `number` | how things are written |
 //! | `failure` | what PostgreSQL's errors mean |
-//! | `claimed`, `publish`, `lease`, `act`, `change`, `sweep` | the verbs |
+//! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
+//! | `jobs`, `sweep` | long work |
 //! | `reading` | single things and lists |
 //!
 //! A lease lasts for a time and ends by `settle` or, after it, by `lapse`, on whichever node. A
@@ -22,6 +23,7 @@ mod change;
 mod claimed;
 mod failure;
 mod ids;
+mod jobs;
 mod keys;
 mod lease;
 mod number;
@@ -93,6 +95,8 @@ pub struct PostgresStore {
     directory: RwLock<Arc<Directory>>,
     handoff: Arc<dyn Handoff>,
     keys_taken: AtomicUsize,
+    /// Whose turn it is among the kinds of long work.
+    turn: AtomicUsize,
 }
 
 impl PostgresStore {
@@ -118,6 +122,7 @@ impl PostgresStore {
             directory: RwLock::default(),
             handoff: options.handoff,
             keys_taken: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
         };
         store.begin(Access::Read, now).await?.roll_back().await;
         Ok(store)
@@ -367,7 +372,8 @@ async fn changed(
 impl Jobs for PostgresStore {
     async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
         let mut tx = self.begin(Access::Write, now).await?;
-        let done = sweep::step(&mut tx).await;
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let done = jobs::step(&mut tx, turn).await;
         self.end(tx, done).await
     }
 }

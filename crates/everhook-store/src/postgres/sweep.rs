@@ -1,4 +1,4 @@
-//! Jobs: cancelling what waits for an endpoint that is gone, and forgetting what has expired.
+//! A job: cancelling what waits for an endpoint that is gone.
 //!
 //! A sweep needs no cursor: what it cancels leaves the index that it reads. While one runs, its
 //! endpoint makes no new deliveries and cannot be enabled, so it ends. Two nodes take two sweeps.
@@ -6,24 +6,18 @@
 use everhook_domain::delivery::{Input, State};
 
 use super::failure::VerbError;
-use super::keys;
+use super::jobs::STEP_ROWS;
 use super::number::Bits;
 use super::row::{COLUMNS, DeliveryRow};
 use super::tx::Tx;
 use crate::code;
 use crate::jobs::JobStep;
 
-/// Rows touched in one step.
-const STEP_ROWS: i64 = 500;
-
-/// One step of the oldest job that no other node is at.
+/// One step of the first sweep that no other node is at.
 pub(super) async fn step(tx: &mut Tx) -> Result<JobStep, VerbError> {
     let statement = "SELECT endpoint, reason FROM sweeps ORDER BY endpoint LIMIT 1 \
                      FOR UPDATE SKIP LOCKED";
-    let Some(sweep) = tx.connection.first(statement, &[]).await? else {
-        let more = keys::prune(&mut tx.connection, tx.now, STEP_ROWS).await?;
-        return Ok(if more { JobStep::More } else { JobStep::Idle });
-    };
+    let Some(sweep) = tx.connection.first(statement, &[]).await? else { return Ok(JobStep::Idle) };
     let (endpoint, reason): (Bits, i16) = (sweep.try_get(0)?, sweep.try_get(1)?);
     let cancel = Input::Cancel(code::read_cancel(i64::from(reason))?);
     let statement = format!(

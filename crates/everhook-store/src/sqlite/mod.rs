@@ -10,7 +10,8 @@
 //! | `meta` | single numbers |
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record` | how things are written |
-//! | `claimed`, `publish`, `lease`, `act`, `change`, `sweep` | the verbs |
+//! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
+//! | `jobs`, `sweep` | long work |
 //! | `reading`, `probe` | single things, lists, and whether writes succeed |
 //!
 //! The caller guarantees that no other process has the file open: the data directory's lock. On
@@ -21,6 +22,7 @@ mod catalog;
 mod change;
 mod claimed;
 mod command;
+mod jobs;
 mod keys;
 mod lease;
 mod memory;
@@ -37,6 +39,7 @@ mod tx;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
@@ -99,6 +102,8 @@ pub struct SqliteStore {
     catalog: Arc<RwLock<Arc<Catalog>>>,
     handoff: Arc<dyn Handoff>,
     probes: Probes,
+    /// Whose turn it is among the kinds of long work.
+    turn: AtomicUsize,
 }
 
 /// Where commands run.
@@ -135,7 +140,8 @@ impl SqliteStore {
             permits: Semaphore::new(READERS_MAX),
         };
         let writer = Writer::Thread(thread);
-        Ok(Self { writer, readers: Some(Arc::new(readers)), catalog, handoff, probes })
+        let readers = Some(Arc::new(readers));
+        Ok(Self { writer, readers, catalog, handoff, probes, turn: AtomicUsize::new(0) })
     }
 
     /// A new database in memory, whose commands run inside the call: for tests.
@@ -158,7 +164,7 @@ impl SqliteStore {
         let probes = Probes::new(Arc::clone(&options.clock));
         let (core, catalog, handoff) = prepare(connection, options)?;
         let writer = Writer::Inline(Arc::new(Mutex::new(Some(core))));
-        Ok(Self { writer, readers: None, catalog, handoff, probes })
+        Ok(Self { writer, readers: None, catalog, handoff, probes, turn: AtomicUsize::new(0) })
     }
 
     /// Takes the connection out of a store whose commands run inside the call; the store then
@@ -407,7 +413,8 @@ impl DirectoryStore for SqliteStore {
 #[async_trait]
 impl Jobs for SqliteStore {
     async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
-        self.run(sweep::StepVerb { now }).await
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        self.run(jobs::StepVerb { turn, now }).await
     }
 }
 

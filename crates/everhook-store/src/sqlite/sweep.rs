@@ -1,4 +1,4 @@
-//! Jobs: cancelling what waits for an endpoint that is gone, and forgetting what has expired.
+//! A job: cancelling what waits for an endpoint that is gone.
 //!
 //! A sweep needs no cursor: what it cancels leaves the index that it reads. While one runs, its
 //! endpoint makes no new deliveries and cannot be enabled, so it ends.
@@ -7,40 +7,23 @@ use everhook_domain::delivery::{CancelReason, Input, State};
 use everhook_domain::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
-use super::command::{Verb, VerbError};
+use super::command::VerbError;
+use super::jobs::STEP_ROWS;
 use super::row::{COLUMNS, DeliveryRow};
 use super::tx::Tx;
-use super::{keys, record};
 use crate::code;
 use crate::jobs::JobStep;
 
-/// Rows touched in one step.
-const STEP_ROWS: u32 = 500;
-
-/// One step of the oldest job.
-pub(super) struct StepVerb {
-    pub(super) now: Timestamp,
-}
-
-impl Verb for StepVerb {
-    type Output = JobStep;
-
-    fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
-        let sweep = tx
-            .connection
-            .prepare_cached("SELECT endpoint, reason FROM sweeps ORDER BY endpoint LIMIT 1")?
-            .query_row([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
-            .optional()?;
-        if let Some((endpoint, reason)) = sweep {
-            sweep_step(tx, endpoint, code::read_cancel(reason)?, self.now)?;
-            return Ok(JobStep::More);
-        }
-        let pruned = keys::prune(tx.connection, self.now, STEP_ROWS)?;
-        let answers = record::prune_answers(tx.connection, self.now, STEP_ROWS)?;
-        let more = pruned.len() == STEP_ROWS as usize || answers == STEP_ROWS as usize;
-        tx.forget(pruned);
-        Ok(if more { JobStep::More } else { JobStep::Idle })
-    }
+/// One step of the sweep of the oldest endpoint.
+pub(super) fn step(tx: &mut Tx<'_>, now: Timestamp) -> Result<JobStep, VerbError> {
+    let sweep = tx
+        .connection
+        .prepare_cached("SELECT endpoint, reason FROM sweeps ORDER BY endpoint LIMIT 1")?
+        .query_row([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))
+        .optional()?;
+    let Some((endpoint, reason)) = sweep else { return Ok(JobStep::Idle) };
+    sweep_step(tx, endpoint, code::read_cancel(reason)?, now)?;
+    Ok(JobStep::More)
 }
 
 /// Cancels up to [`STEP_ROWS`] due deliveries; with none left, marks the leased ones and ends.
