@@ -60,6 +60,12 @@ impl Intake {
         })
     }
 
+    /// What new deliveries hold in memory now, waiting or under way, in bytes: at most
+    /// [`EngineSettings::handoff_bytes_max`], however much is accepted.
+    pub fn held_bytes(&self) -> usize {
+        self.totals.held_bytes()
+    }
+
     /// From now on there is room.
     pub(crate) fn open(&self) {
         self.open.store(true, Ordering::SeqCst);

@@ -79,6 +79,11 @@ impl Totals {
         self.places.load(SeqCst)
     }
 
+    /// How many bytes are held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.bytes.load(SeqCst)
+    }
+
     fn take(&self, bytes: usize) -> bool {
         if self.bytes.fetch_add(bytes, SeqCst) + bytes > self.bytes_max {
             self.bytes.fetch_sub(bytes, SeqCst);

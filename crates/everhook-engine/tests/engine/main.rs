@@ -7,6 +7,7 @@
 
 mod delivery;
 mod isolation;
+mod neighbours;
 mod outage;
 mod pacing;
 mod stopping;

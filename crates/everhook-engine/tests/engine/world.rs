@@ -201,6 +201,7 @@ pub(crate) struct World {
     pub(crate) settings: EngineSettings,
     tenant: TenantId,
     stop: Arc<Notify>,
+    intake: Arc<Intake>,
     engine: JoinSet<()>,
 }
 
@@ -218,6 +219,7 @@ impl World {
             settings,
             tenant: TenantId::default_tenant(),
             stop: Arc::default(),
+            intake: Arc::clone(&intake),
             engine: JoinSet::new(),
         };
         world.start(intake);
@@ -247,7 +249,13 @@ impl World {
         let connection = self.store.inner.into_connection().expect("the store");
         let (store, intake) = open(connection, &self.settings, &self.clock);
         self.store = store;
+        self.intake = Arc::clone(&intake);
         self.start(intake);
+    }
+
+    /// What new deliveries hold in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.intake.held_bytes()
     }
 
     /// Time passes.
