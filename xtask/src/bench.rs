@@ -1,4 +1,5 @@
-//! `cargo xtask bench send`: the whole product under load, with everything in its own process.
+//! `cargo xtask bench …`: the whole product under load, with everything in its own process.
+//! `send` measures throughput and latency, `isolation` what endpoints in trouble cost the others.
 //!
 //! The server is a release build of `everhook serve` with its defaults: every accepted event is
 //! synced to the disk. The generator and the receiver are this program again, built for release.
@@ -7,11 +8,13 @@
 //! kernel, so what generator and receiver cost is shown apart and never hides in its number.
 
 mod generator;
+mod isolation;
 mod machine;
 mod payload;
 mod proof;
 mod receiver;
 mod report;
+mod rig;
 mod send;
 mod summary;
 
@@ -62,9 +65,18 @@ pub fn command(mut words: impl Iterator<Item = String>) -> Result<bool> {
             args.finish()?;
             send::run(&options)
         }
+        "isolation" => {
+            let options = isolation::Options {
+                seconds: args.value("seconds", 10)?,
+                rate: args.value("rate", 200)?,
+                backlog: args.value("backlog", 200_000)?,
+            };
+            args.finish()?;
+            isolation::run(options)
+        }
         "generator" => generator::command(args),
         "receiver" => receiver::command(args),
-        _ => bail!("`{what}` cannot be measured; the one bench there is is `send`"),
+        _ => bail!("`{what}` cannot be measured; there are `send` and `isolation`"),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The process that receives: it answers 200 at once, and remembers what came and when.
 //!
 //! Every so many requests one is kept whole; its signature and bytes are checked after the load,
-//! not during it. `GET /_count` tells how many requests came, `GET /_report/<path>` writes them to
-//! a file (`id arrived_us`) and answers with what the checks said.
+//! not during it. `/_count` tells how many requests came, `/_times/<path>` writes them to a file
+//! (`id arrived_us`), `/_report/<path>` does so and answers with what the checks said. What comes to
+//! `/hang` is never answered.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
@@ -69,12 +70,11 @@ pub fn command(mut args: Args) -> Result<bool> {
 
 fn answer(book: &mut Book, request: &Request<'_>, out: &mut Vec<u8>) {
     if let Some(file) = request.path.strip_prefix("/_report") {
-        match book.report(file) {
-            Ok(text) => http::respond(out, "200 OK", text.as_bytes()),
-            Err(error) => {
-                http::respond(out, "500 Internal Server Error", format!("{error:#}").as_bytes());
-            }
-        }
+        say(out, book.report(file));
+    } else if let Some(file) = request.path.strip_prefix("/_times") {
+        say(out, book.write(file).map(|()| String::new()));
+    } else if request.path == "/hang" {
+        // No answer: the connection stays open, as long as the other side wants.
     } else if request.path == "/_count" {
         http::respond(out, "200 OK", book.arrivals.len().to_string().as_bytes());
     } else if request.path == "/_secret" {
@@ -83,6 +83,15 @@ fn answer(book: &mut Book, request: &Request<'_>, out: &mut Vec<u8>) {
     } else {
         book.note(request);
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
+    }
+}
+
+fn say(out: &mut Vec<u8>, said: Result<String>) {
+    match said {
+        Ok(text) => http::respond(out, "200 OK", text.as_bytes()),
+        Err(error) => {
+            http::respond(out, "500 Internal Server Error", format!("{error:#}").as_bytes());
+        }
     }
 }
 
@@ -100,12 +109,16 @@ impl Book {
         self.arrivals.push((text("webhook-id").into(), now_us()));
     }
 
-    fn report(&self, file: &str) -> Result<String> {
+    fn write(&self, file: &str) -> Result<()> {
         let mut lines = String::with_capacity(self.arrivals.len() * 64);
         for (id, arrived_us) in &self.arrivals {
             lines.push_str(&format!("{id} {arrived_us}\n"));
         }
-        std::fs::write(file, lines).with_context(|| format!("cannot write {file}"))?;
+        std::fs::write(file, lines).with_context(|| format!("cannot write {file}"))
+    }
+
+    fn report(&self, file: &str) -> Result<String> {
+        self.write(file)?;
         let key = self.secret.strip_prefix("whsec_").context("the secret is no `whsec_…`")?;
         let key = STANDARD.decode(key).context("the secret is not base64")?;
         let wrong: Vec<String> = self

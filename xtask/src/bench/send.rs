@@ -1,23 +1,18 @@
 //! One run of the bench: latency on a fresh server, then throughput, then the proof.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::proof::{self, Evidence, Stored};
+use super::rig::{self, Load, Rig, commit};
 use super::summary::Summary;
 use super::{Options, machine, now_us, report};
-use crate::http::{self, Connection};
-use crate::job::{Job, Service};
-use crate::server::{Server, release_program};
 use crate::workspace;
 
-/// The folder of the server's data.
-const DATA: &str = "bench-data";
 /// How long an idle server is left alone before its memory is read.
 const IDLE: Duration = Duration::from_secs(2);
 /// How long full load warms the server up before anything is counted.
@@ -36,24 +31,20 @@ pub fn run(options: &Options) -> Result<bool> {
     let former = report::former(&folder, options.compare.as_deref())?;
     let log = folder.join("send.log");
     std::fs::write(&log, "")?;
-    println!("building the release");
-    // One after the other: together, the product would get the features that this tool asks for.
-    for package in ["everhook", "xtask"] {
-        Job::cargo(&["build", "--release", "--locked", "-p", package]).demand(&log)?;
-    }
+    rig::build(&log)?;
     let machine = machine::describe(&folder)?;
-    let mut rig = Rig::start(options, &folder, &log)?;
+    let mut bench = Bench::start(options, &folder, &log)?;
     std::thread::sleep(IDLE);
-    let idle = rig.memory("VmRSS")?;
+    let idle = bench.rig.memory("VmRSS")?;
     println!("latency at {} events/s", options.rate);
-    let latency = rig.latency()?;
+    let latency = bench.latency()?;
     println!("throughput with {} connections", options.connections);
-    let throughput = rig.throughput()?;
-    let memory = json!({"idle": idle, "peak": rig.memory("VmHWM")?, "after": rig.memory("VmRSS")?});
+    let throughput = bench.throughput()?;
+    let (peak, after) = (bench.rig.memory("VmHWM")?, bench.rig.memory("VmRSS")?);
+    let memory = json!({"idle": idle, "peak": peak, "after": after});
     println!("checking every id");
-    let (proof, void) = proof::judge(&rig.evidence()?);
-    rig.server.stop()?;
-    std::fs::remove_dir_all(workspace::empty_scratch(DATA)?)?;
+    let (proof, void) = proof::judge(&bench.evidence()?);
+    bench.rig.stop()?;
     let run = json!({
         "unix_s": now_us() / 1_000_000,
         "commit": commit(),
@@ -74,25 +65,6 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(void.is_empty())
 }
 
-/// The commit that is checked out, with a plus if files differ from it.
-fn commit() -> String {
-    let output = std::process::Command::new("git")
-        .args(["describe", "--always", "--dirty=+"])
-        .current_dir(workspace::root())
-        .output();
-    output.map_or_else(
-        |_| "unknown".to_owned(),
-        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-    )
-}
-
-/// One load: what the generator got accepted, and its own words.
-#[derive(Debug)]
-struct Load {
-    accepted: Vec<(String, u64, u64)>,
-    summary: Value,
-}
-
 /// What the receiver knows.
 #[derive(Debug)]
 struct Arrivals {
@@ -104,103 +76,39 @@ struct Arrivals {
     report: Value,
 }
 
-/// Server and receiver, and what has been sent so far.
-struct Rig<'a> {
+/// The run, and what has been sent so far.
+struct Bench<'a> {
     options: &'a Options,
-    folder: &'a Path,
-    log: &'a Path,
-    runtime: tokio::runtime::Runtime,
-    server: Server,
-    receiver: Service,
-    receiver_address: SocketAddr,
+    rig: Rig<'a>,
     accepted: Vec<String>,
-    next: u64,
     errors: u64,
 }
 
-impl<'a> Rig<'a> {
+impl<'a> Bench<'a> {
     fn start(options: &'a Options, folder: &'a Path, log: &'a Path) -> Result<Self> {
-        let runtime = http::runtime()?;
-        let mut receiver = Job::new(own_release())
-            .args(["bench", "receiver", "--payload", &options.payload.to_string()])
-            .start(log)?;
-        let port = receiver.wait_until(Duration::from_secs(10), |receiver| {
-            let output = receiver.output().ok()?;
-            output.lines().find_map(|line| line.strip_prefix("port ")?.parse::<u16>().ok())
-        })?;
-        let receiver_address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // Below the target folder, because a temporary folder may be memory, which has no syncs.
-        let data = workspace::empty_scratch(DATA)?;
-        let server = Server::start(&release_program(), &data, log)?;
-        let rig = Self {
-            options,
-            folder,
-            log,
-            runtime,
-            server,
-            receiver,
-            receiver_address,
-            accepted: Vec::new(),
-            next: 0,
-            errors: 0,
-        };
-        rig.runtime.block_on(async {
-            let mut api = rig.server.api().await?;
-            let url = format!("http://127.0.0.1:{port}/hook");
-            let endpoint = api.call("POST", "/endpoints", Some(&json!({"url": url})), 201).await?;
-            let secret = endpoint["secret"].as_str().context("no secret in the answer")?;
-            rig.ask_receiver("/_secret", Some(secret.as_bytes())).await
-        })?;
-        Ok(rig)
-    }
-
-    fn memory(&self, name: &str) -> Result<u64> {
-        machine::field(self.server.pid(), "status", name)
-    }
-
-    async fn ask_receiver(&self, path: &str, body: Option<&[u8]>) -> Result<String> {
-        let mut connection = Connection::open(self.receiver_address).await?;
-        let request = http::request("POST", path, "", body);
-        let response = connection.exchange(&request).await?;
-        let text = String::from_utf8_lossy(response.body).into_owned();
-        anyhow::ensure!(response.status == 200, "the receiver: {text}");
-        Ok(text)
+        let rig = Rig::start(options.payload, folder, log)?;
+        let body = json!({"url": rig.url("/hook")});
+        let endpoint = rig.call("POST", "/endpoints", Some(&body), 201)?;
+        let secret = endpoint["secret"].as_str().context("no secret in the answer")?;
+        rig.runtime.block_on(rig.ask_receiver("/_secret", Some(secret.as_bytes())))?;
+        Ok(Self { options, rig, accepted: Vec::new(), errors: 0 })
     }
 
     /// Runs the generator, then waits until every delivery has ended.
     fn load(&mut self, args: &[&str]) -> Result<Load> {
-        let out = self.folder.join("accepted");
-        let job = Job::new(own_release())
-            .args(["bench", "generator", "--server", &self.server.address().to_string()])
-            .args(["--payload", &self.options.payload.to_string()])
-            .args(["--first", &self.next.to_string(), "--out"])
-            .args([&out])
-            .args(args)
-            .env("XTASK_TOKEN", Server::token());
-        let output = job.demand(self.log)?;
-        let summary = output.lines().rev().find(|line| line.starts_with('{'));
-        let summary: Value =
-            serde_json::from_str(summary.context("the generator printed no summary")?)?;
-        self.next = summary["next"].as_u64().context("a summary without `next`")?;
-        self.errors += summary["errors"].as_u64().unwrap_or(0);
-        let accepted: Vec<(String, u64, u64)> = std::fs::read_to_string(&out)?
-            .lines()
-            .filter_map(|line| {
-                let mut words = line.split(' ');
-                let id = words.next()?.to_owned();
-                Some((id, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
-            })
-            .collect();
-        self.accepted.extend(accepted.iter().map(|(id, _, _)| id.clone()));
+        let load = self.rig.generate(args)?;
+        self.errors += load.summary["errors"].as_u64().unwrap_or(0);
+        self.accepted.extend(load.accepted.iter().map(|(id, _, _)| id.clone()));
         self.settle()?;
-        Ok(Load { accepted, summary })
+        Ok(load)
     }
 
     /// Waits until everything accepted so far has arrived and no delivery is due or leased.
     fn settle(&self) -> Result<()> {
         let began = Instant::now();
         while began.elapsed() < SETTLE_LIMIT {
-            let count = self.runtime.block_on(self.ask_receiver("/_count", None))?;
+            let rig = &self.rig;
+            let count = rig.runtime.block_on(rig.ask_receiver("/_count", None))?;
             if count.parse::<usize>()? >= self.accepted.len() && self.nothing_open()? {
                 return Ok(());
             }
@@ -211,17 +119,14 @@ impl<'a> Rig<'a> {
     }
 
     fn nothing_open(&self) -> Result<bool> {
-        self.runtime.block_on(async {
-            let mut api = self.server.api().await?;
-            for status in ["leased", "due"] {
-                let list = format!("/deliveries?status={status}&limit=1");
-                let page = api.call("GET", &list, None, 200).await?;
-                if page["data"].as_array().is_none_or(|data| !data.is_empty()) {
-                    return Ok(false);
-                }
+        for status in ["leased", "due"] {
+            let list = format!("/deliveries?status={status}&limit=1");
+            let page = self.rig.call("GET", &list, None, 200)?;
+            if page["data"].as_array().is_none_or(|data| !data.is_empty()) {
+                return Ok(false);
             }
-            Ok(true)
-        })
+        }
+        Ok(true)
     }
 
     fn latency(&mut self) -> Result<Value> {
@@ -249,7 +154,7 @@ impl<'a> Rig<'a> {
         let connections = options.connections.to_string();
         let warm_up = WARM_UP_SECONDS.to_string();
         self.load(&["--connections", &connections, "--seconds", &warm_up])?;
-        let (server, receiver) = (self.server.pid(), self.receiver.pid());
+        let (server, receiver) = (self.rig.server.pid(), self.rig.receiver.pid());
         let before = (machine::cpu_us(server)?, machine::cpu_us(receiver)?);
         let written = machine::field(server, "io", "write_bytes")?;
         let (seconds, count) = (options.seconds.to_string(), options.count.to_string());
@@ -281,15 +186,12 @@ impl<'a> Rig<'a> {
     }
 
     fn arrivals(&self) -> Result<Arrivals> {
-        let file = self.folder.join("arrived");
-        let path = format!("/_report{}", file.display());
-        let report = self.runtime.block_on(self.ask_receiver(&path, None))?;
-        let text = std::fs::read_to_string(&file)?;
+        let (report, arrived) = self.rig.arrivals("/_report")?;
+        let times = proof::count(arrived.iter().map(|(id, _)| id.as_str()));
         let mut first = HashMap::new();
-        for (id, at) in text.lines().filter_map(|line| line.split_once(' ')) {
-            first.entry(id.to_owned()).or_insert(at.parse()?);
+        for (id, at) in arrived {
+            first.entry(id).or_insert(at);
         }
-        let times = proof::count(text.lines().filter_map(|line| Some(line.split_once(' ')?.0)));
         Ok(Arrivals { first_us: first, times, report: serde_json::from_str(&report)? })
     }
 
@@ -298,8 +200,8 @@ impl<'a> Rig<'a> {
         let Arrivals { times: arrived, report, .. } = self.arrivals()?;
         let mut stored: HashMap<String, Vec<Stored>> = HashMap::new();
         let (mut read, mut misread) = (0, 0);
-        self.runtime.block_on(async {
-            let mut api = self.server.api().await?;
+        self.rig.runtime.block_on(async {
+            let mut api = self.rig.server.api().await?;
             api.walk("/deliveries?limit=250", |item| {
                 let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
                 stored.entry(text("event_id")).or_default().push(Stored {
@@ -333,11 +235,6 @@ impl<'a> Rig<'a> {
             errors: self.errors,
         })
     }
-}
-
-/// This program, built for release.
-fn own_release() -> PathBuf {
-    workspace::target().join("release/xtask")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^52")]

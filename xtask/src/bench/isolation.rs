@@ -1,0 +1,254 @@
+//! What endpoints in trouble cost the others: arrival at healthy endpoints, alone and beside them.
+//!
+//! Each scenario has a fresh server. Events for its healthy endpoints leave by a plan, open loop;
+//! their times count from the planned instant to the arrival. First they are alone, then the trouble
+//! is there. A row is void unless every event arrived at every healthy endpoint.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::payload::EVENT_TYPE;
+use super::rig::{self, Rig, commit};
+use super::summary::Summary;
+use super::{machine, now_us};
+use crate::server::Server;
+use crate::workspace;
+
+/// Bytes of each event's `data`.
+const PAYLOAD: usize = 1_024;
+/// The type of the events for endpoints in trouble.
+const TROUBLE: &str = "trouble.event";
+/// How many events one request publishes.
+const BATCH: usize = 1_000;
+/// Events a second for an endpoint that is down, while the others are measured.
+const DOWN_RATE: usize = 1_000;
+/// How long the last arrivals may take.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How long each measurement lasts.
+    pub seconds: u64,
+    /// Events a second for the healthy endpoints.
+    pub rate: u64,
+    /// Deliveries that wait for the endpoint that is down.
+    pub backlog: usize,
+}
+
+/// Who is healthy, and what is wrong with the others.
+struct Scenario {
+    name: &'static str,
+    healthy: usize,
+    trouble: Trouble,
+}
+
+enum Trouble {
+    /// So many take requests and never answer, 500 deliveries waiting for each.
+    Hang(usize),
+    /// One takes 50 a second, and 5,000 are due at once.
+    Fifty,
+    /// One refuses connections; a backlog waits for it, and more comes in all the time.
+    Down,
+}
+
+const SCENARIOS: [Scenario; 4] = [
+    Scenario { name: "one of two hangs", healthy: 1, trouble: Trouble::Hang(1) },
+    Scenario { name: "five of twenty hang", healthy: 15, trouble: Trouble::Hang(5) },
+    Scenario { name: "5,000 due at once for 50/s", healthy: 1, trouble: Trouble::Fifty },
+    Scenario { name: "down, with a backlog and 1,000/s", healthy: 1, trouble: Trouble::Down },
+];
+
+/// Runs it, prints the table and writes the report. Whether every row holds.
+///
+/// # Errors
+/// Something could not be built, started, asked or written.
+pub fn run(options: Options) -> Result<bool> {
+    let folder = workspace::scratch("bench")?;
+    let log = folder.join("isolation.log");
+    std::fs::write(&log, "")?;
+    rig::build(&log)?;
+    let machine = machine::describe(&folder)?;
+    let mut rows = Vec::new();
+    for scenario in &SCENARIOS {
+        println!("{}", scenario.name);
+        rows.push(measure(scenario, options, &folder, &log)?);
+    }
+    let holds = rows.iter().all(|row| row["missing"] == 0);
+    let run = json!({
+        "unix_s": now_us() / 1_000_000,
+        "commit": commit(),
+        "machine": machine,
+        "options": {
+            "seconds": options.seconds, "rate": options.rate, "backlog": options.backlog,
+        },
+        "rows": rows,
+    });
+    let path = folder.join(format!("isolation-{}.json", run["unix_s"]));
+    std::fs::write(&path, format!("{run:#}\n"))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    println!("\n{}\n{}", table(&rows), path.display());
+    Ok(holds)
+}
+
+fn measure(scenario: &Scenario, options: Options, folder: &Path, log: &Path) -> Result<Value> {
+    let mut rig = Rig::start(PAYLOAD, folder, log)?;
+    for _ in 0..scenario.healthy {
+        let body = json!({"url": rig.url("/hook"), "event_types": [EVENT_TYPE]});
+        rig.call("POST", "/endpoints", Some(&body), 201)?;
+    }
+    // Warm: connections are open, and what is done once has been done.
+    arrivals(&mut rig, scenario, Options { seconds: 2, ..options })?;
+    let alone = arrivals(&mut rig, scenario, options)?;
+    let beside = match scenario.trouble {
+        Trouble::Hang(count) => {
+            for _ in 0..count {
+                endpoint(&rig, json!({"url": rig.url("/hang")}))?;
+            }
+            publish(&rig, 500)?;
+            arrivals(&mut rig, scenario, options)?
+        }
+        Trouble::Fifty => {
+            let id = endpoint(&rig, json!({"url": rig.url("/fifty"), "requests_per_second": 50}))?;
+            rig.call("POST", &format!("/endpoints/{id}/pause"), None, 200)?;
+            publish(&rig, 5_000)?;
+            rig.call("POST", &format!("/endpoints/{id}/resume"), None, 200)?;
+            arrivals(&mut rig, scenario, options)?
+        }
+        Trouble::Down => {
+            // Nobody listens on the port of a listener that is gone.
+            let port = crate::postgres::free_port()?;
+            endpoint(&rig, json!({"url": format!("http://127.0.0.1:{port}/")}))?;
+            publish(&rig, options.backlog)?;
+            while_publishing(&mut rig, |rig| arrivals(rig, scenario, options))?
+        }
+    };
+    let peak = rig.memory("VmHWM")?;
+    rig.stop()?;
+    Ok(json!({
+        "name": scenario.name,
+        "alone_ms": alone.0.json(),
+        "beside_ms": beside.0.json(),
+        "missing": alone.1 + beside.1,
+        "memory_peak_kib": peak,
+    }))
+}
+
+/// The times from plan to arrival at the healthy endpoints, and how many never arrived.
+fn arrivals(rig: &mut Rig<'_>, scenario: &Scenario, options: Options) -> Result<(Summary, usize)> {
+    let (rate, seconds) = (options.rate.to_string(), options.seconds.to_string());
+    let load = rig.generate(&["--rate", &rate, "--seconds", &seconds])?;
+    let planned: HashMap<&str, u64> =
+        load.accepted.iter().map(|(id, planned, _)| (id.as_str(), *planned)).collect();
+    let wanted = usize::try_from(options.rate * options.seconds)? * scenario.healthy;
+    let began = Instant::now();
+    loop {
+        let (_, arrived) = rig.arrivals("/_times")?;
+        let times: Vec<u64> = arrived
+            .iter()
+            .filter_map(|(id, at)| Some(at.saturating_sub(*planned.get(id.as_str())?)))
+            .collect();
+        if times.len() >= wanted || began.elapsed() > SETTLE_LIMIT {
+            let missing = wanted.saturating_sub(times.len());
+            return Ok((Summary::of(times), missing));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Makes an endpoint for the events of [`TROUBLE`]. Its id.
+fn endpoint(rig: &Rig<'_>, mut body: Value) -> Result<String> {
+    body["event_types"] = json!([TROUBLE]);
+    let made = rig.call("POST", "/endpoints", Some(&body), 201)?;
+    Ok(made["id"].as_str().context("an endpoint without an id")?.to_owned())
+}
+
+/// Publishes so many events of [`TROUBLE`].
+fn publish(rig: &Rig<'_>, count: usize) -> Result<()> {
+    for begin in (0..count).step_by(BATCH) {
+        rig.call("POST", "/events/batch", Some(&batch(BATCH.min(count - begin))), 202)?;
+    }
+    Ok(())
+}
+
+fn batch(count: usize) -> Value {
+    let event = json!({"type": TROUBLE, "data": {"text": "x".repeat(PAYLOAD)}});
+    json!({"events": vec![event; count]})
+}
+
+/// Does `work` while a thread publishes [`DOWN_RATE`] events of [`TROUBLE`] a second.
+fn while_publishing<T>(
+    rig: &mut Rig<'_>,
+    work: impl FnOnce(&mut Rig<'_>) -> Result<T>,
+) -> Result<T> {
+    let (server, done) = (rig.server.address(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| -> Result<()> {
+            let body = batch(DOWN_RATE / 20).to_string();
+            let request = crate::http::request(
+                "POST",
+                "/api/v1/events/batch",
+                Server::token(),
+                Some(body.as_bytes()),
+            );
+            crate::http::runtime()?.block_on(async {
+                let mut connection = crate::http::Connection::open(server).await?;
+                let mut ticks = tokio::time::interval(Duration::from_millis(50));
+                while !done.load(Ordering::Relaxed) {
+                    ticks.tick().await;
+                    let status = connection.exchange(&request).await?.status;
+                    anyhow::ensure!(status == 202, "a batch for the dead endpoint got {status}");
+                }
+                Ok(())
+            })
+        });
+        let result = work(rig);
+        done.store(true, Ordering::Relaxed);
+        let published = publisher.join().map_err(|_| anyhow::anyhow!("the publisher panicked"))?;
+        published.and(result)
+    })
+}
+
+fn table(rows: &[Value]) -> String {
+    let mut text = format!(
+        "{:<34} {:>10} {:>11} {:>7} {:>11}\n",
+        "arrival p99, ms", "alone", "beside", "ratio", "peak, MiB"
+    );
+    for row in rows {
+        let p99 = |name: &str| row[name]["p99"].as_f64().unwrap_or_default();
+        let (alone, beside) = (p99("alone_ms"), p99("beside_ms"));
+        let name = row["name"].as_str().unwrap_or_default();
+        let peak = row["memory_peak_kib"].as_u64().unwrap_or_default() / 1_024;
+        let ratio = beside / alone;
+        text.push_str(&format!(
+            "{name:<34} {alone:>10.2} {beside:>11.2} {ratio:>7.2} {peak:>11}\n"
+        ));
+        if row["missing"] != 0 {
+            text.push_str(&format!("VOID: {} deliveries did not arrive\n", row["missing"]));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_and_missing_arrivals_are_shown() {
+        let row = json!({
+            "name": "one of two hangs", "alone_ms": {"p99": 2.0}, "beside_ms": {"p99": 2.2},
+            "missing": 0, "memory_peak_kib": 20_480,
+        });
+        let void = json!({"name": "other", "missing": 7});
+        let table = table(&[row, void]);
+        let line = table.lines().nth(1).unwrap();
+        assert!(line.ends_with("2.00        2.20    1.10          20"), "{line}");
+        assert!(table.ends_with("VOID: 7 deliveries did not arrive\n"), "{table}");
+    }
+}
