@@ -1,8 +1,8 @@
 //! What endpoints in trouble cost the others: arrival at healthy endpoints, alone and beside them.
 //!
 //! Each scenario has a fresh server. Events for its healthy endpoints leave by a plan, open loop;
-//! their times count from the planned instant to the arrival. First they are alone, then the trouble
-//! is there. A row is void unless every event arrived at every healthy endpoint.
+//! their times count from the planned instant to the arrival: first alone, then with the trouble
+//! there. A row is void unless every event arrived at every healthy endpoint.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -2,8 +2,8 @@
 //!
 //! Every so many requests one is kept whole; its signature and bytes are checked after the load,
 //! not during it. `/_count` tells how many requests came, `/_times/<path>` writes them to a file
-//! (`id arrived_us`), `/_report/<path>` does so and answers with what the checks said. What comes to
-//! `/hang` is never answered.
+//! (`id arrived_us`), `/_report/<path>` does so and answers with what the checks said. What comes
+//! to `/hang` is never answered.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;

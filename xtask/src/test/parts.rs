@@ -49,11 +49,7 @@ pub const PARTS: &[Part] = &[
     }),
     part("interop", "official Standard Webhooks libraries accept us", false, crate::interop::part),
     part("examples", "the receivers in examples/ do what they say", false, crate::examples::part),
-    part("bench", "the bench runs, and every id arrived", false, |run| {
-        let bench =
-            Job::new(crate::workspace::cargo()).args(["xtask", "bench", "send", "--seconds", "1"]);
-        run.one(bench)
-    }),
+    part("bench", "the benches run, and every id arrived", false, bench),
     part("fuzz", "no parser of foreign bytes falls over", false, crate::fuzz::part),
 ];
 
@@ -82,6 +78,14 @@ fn clippy(run: &mut Run) -> Result<Outcome> {
     let shipped = run.one(Job::cargo(&lint).args(deny))?;
     let faults = run.one(Job::cargo(&lint).args(["--all-features"]).args(deny))?;
     Ok(shipped.and(faults))
+}
+
+/// Short, for what they prove and not for what they measure.
+fn bench(run: &mut Run) -> Result<Outcome> {
+    let bench = |what| Job::new(crate::workspace::cargo()).args(["xtask", "bench", what]);
+    let send = run.one(bench("send").args(["--seconds", "1"]))?;
+    let isolation = ["--seconds", "2", "--backlog", "20000"];
+    Ok(send.and(run.one(bench("isolation").args(isolation))?))
 }
 
 fn docs(run: &mut Run) -> Result<Outcome> {
