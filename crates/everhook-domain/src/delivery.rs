@@ -285,7 +285,9 @@ pub fn step(
         Input::Cancel(reason) => match state {
             State::Due(_) => Ok(cancelled(progress, reason, Vec::new())),
             State::Leased(_) => {
-                let progress = Progress { owed: 0, cancel: Some(reason), ..progress };
+                // The first reason stands: it may have been answered already.
+                let cancel = progress.cancel.or(Some(reason));
+                let progress = Progress { owed: 0, cancel, ..progress };
                 Ok((state, progress, Vec::new()))
             }
             State::Delivered | State::Dead(_) | State::Cancelled(_) => Err(IllegalStep::Ended),

@@ -46,6 +46,31 @@ impl EndpointState {
             .find(|state| state.as_str() == word)
     }
 
+    /// The state after an owner's verb. A verb that asks for what is so already changes nothing.
+    ///
+    /// # Errors
+    /// [`IllegalVerb`]: pausing and resuming are no way around enabling, and nothing brings a
+    /// deleted endpoint back.
+    pub const fn after(self, verb: EndpointVerb) -> Result<Self, IllegalVerb> {
+        match (self, verb) {
+            (Self::Deleted, _) => Err(IllegalVerb::Deleted),
+            (Self::Disabled, EndpointVerb::Pause | EndpointVerb::Resume) => {
+                Err(IllegalVerb::Disabled)
+            }
+            (Self::Enabled | Self::Paused, EndpointVerb::Pause) => Ok(Self::Paused),
+            (Self::Enabled | Self::Paused, EndpointVerb::Resume)
+            | (Self::Enabled | Self::Paused | Self::Disabled, EndpointVerb::Enable) => {
+                Ok(Self::Enabled)
+            }
+            (Self::Enabled | Self::Paused | Self::Disabled, EndpointVerb::Disable) => {
+                Ok(Self::Disabled)
+            }
+            (Self::Enabled | Self::Paused | Self::Disabled, EndpointVerb::Delete) => {
+                Ok(Self::Deleted)
+            }
+        }
+    }
+
     /// Why no delivery may be sent here, if so. A paused endpoint sends later.
     pub const fn gone(self) -> Option<CancelReason> {
         match self {
@@ -54,6 +79,32 @@ impl EndpointState {
             Self::Deleted => Some(CancelReason::EndpointDeleted),
         }
     }
+}
+
+/// What an owner does to an endpoint's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EndpointVerb {
+    /// Let deliveries wait.
+    Pause,
+    /// Send what has waited.
+    Resume,
+    /// Cancel what waits, and make no more deliveries.
+    Disable,
+    /// Make deliveries again, for events accepted from then on; or resume.
+    Enable,
+    /// Disable for ever.
+    Delete,
+}
+
+/// Why a verb does not apply to an endpoint in its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IllegalVerb {
+    /// It has to be enabled first.
+    #[error("the endpoint is disabled; enable it first")]
+    Disabled,
+    /// Only its history is left.
+    #[error("the endpoint is deleted")]
+    Deleted,
 }
 
 /// What its owner has set.
@@ -147,5 +198,28 @@ impl EndpointSettings {
             requests_per_second: stored.requests_per_second,
             max_in_flight: stored.max_in_flight,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EndpointState::{Deleted, Disabled, Enabled, Paused};
+    use super::*;
+
+    /// What each verb makes of a state, in the order of the verbs.
+    fn check(state: EndpointState, expected: [Result<EndpointState, IllegalVerb>; 5]) {
+        use EndpointVerb::{Delete, Disable, Enable, Pause, Resume};
+        let found = [Pause, Resume, Disable, Enable, Delete].map(|verb| state.after(verb));
+        assert_eq!(found, expected, "{state:?}");
+    }
+
+    #[test]
+    fn states_after_verbs() {
+        let (disabled, deleted) = (IllegalVerb::Disabled, IllegalVerb::Deleted);
+        let usable = [Ok(Paused), Ok(Enabled), Ok(Disabled), Ok(Enabled), Ok(Deleted)];
+        check(Enabled, usable);
+        check(Paused, usable);
+        check(Disabled, [Err(disabled), Err(disabled), Ok(Disabled), Ok(Enabled), Ok(Deleted)]);
+        check(Deleted, [Err(deleted); 5]);
     }
 }

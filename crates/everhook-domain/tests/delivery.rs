@@ -374,6 +374,9 @@ fn leased_and_replay_or_cancel() {
         for reason in [Requested, EndpointDisabled, EndpointDeleted] {
             let cancelled = Progress { cancel: Some(reason), ..midway() };
             check((state, owing), Input::Cancel(reason), (state, cancelled));
+            for later in [Requested, EndpointDisabled, EndpointDeleted] {
+                check((state, cancelled), Input::Cancel(later), (state, cancelled));
+            }
             // Whoever replays wants it again.
             let wanted = Progress { owed: 1, ..midway() };
             check((state, cancelled), Input::Replay, (state, wanted));

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointVerb};
 use everhook_domain::id::EndpointId;
-use everhook_domain::secret::SecretSet;
+use everhook_domain::secret::{Secret, SecretSet};
 use everhook_domain::subscription::Facts;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -107,7 +108,7 @@ pub enum Change {
         /// What signs its requests.
         secrets: SecretSet,
     },
-    /// Replaces an endpoint's settings and secrets.
+    /// Replaces an endpoint's settings.
     UpdateEndpoint {
         /// Whose it is.
         tenant: TenantId,
@@ -117,20 +118,32 @@ pub enum Change {
         expected_version: u64,
         /// What its owner has set.
         settings: Box<EndpointSettings>,
-        /// What signs its requests.
-        secrets: SecretSet,
     },
-    /// Sets an endpoint's state. Pausing and resuming touch no delivery. Disabling and deleting
-    /// cancel what is due, with the reason, as a job, and what is leased when its lease ends
-    /// without success. Enabling is refused while that job runs. Setting the state it already has
-    /// changes nothing.
-    SetEndpointState {
+    /// Makes a new secret the newest; the one before it signs on for a while. Refused when too many
+    /// would sign.
+    RotateSecret {
+        /// Whose it is.
+        tenant: TenantId,
+        /// Which endpoint.
+        endpoint: EndpointId,
+        /// The new one.
+        secret: Secret,
+        /// How long the one before it signs on.
+        overlap: Duration,
+    },
+    /// Changes an endpoint's state, as
+    /// [`EndpointState::after`](everhook_domain::endpoint::EndpointState::after) has it. Pausing
+    /// and resuming touch no delivery. Disabling and deleting cancel what is due, with the reason,
+    /// as a job (where nothing is due, there is none), and what is leased when its lease ends
+    /// without success. Enabling is refused while that job runs. Asking for the state it already
+    /// has changes nothing.
+    ActOnEndpoint {
         /// Whose it is.
         tenant: TenantId,
         /// Which one.
         endpoint: EndpointId,
-        /// The new state.
-        state: EndpointState,
+        /// What is done.
+        verb: EndpointVerb,
     },
 }
 

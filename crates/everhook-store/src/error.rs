@@ -1,6 +1,7 @@
 //! What a verb answers when it does not do what it was asked.
 
 use everhook_domain::delivery::IllegalStep;
+use everhook_domain::endpoint::IllegalVerb;
 use everhook_domain::secret::TooManySecrets;
 
 /// Why nothing was done. In every case nothing has changed.
@@ -30,9 +31,9 @@ pub enum Refusal {
     /// It was changed in the meantime: read it again.
     #[error("it was changed in the meantime")]
     VersionChanged,
-    /// The endpoint is deleted: only its history is left.
-    #[error("the endpoint is deleted")]
-    EndpointDeleted,
+    /// The endpoint's state forbids it.
+    #[error(transparent)]
+    Endpoint(#[from] IllegalVerb),
     /// The deliveries of a disabled endpoint are still being cancelled.
     #[error("its pending deliveries are still being cancelled; try again in a moment")]
     StillCancelling,

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use everhook_domain::delivery::{CancelReason, IllegalStep};
+use everhook_domain::endpoint::IllegalVerb;
 use everhook_store::{Refusal, StoreError};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -329,7 +330,8 @@ impl From<Refusal> for Problem {
             // Only a lease's owner meets these.
             Refusal::Step(IllegalStep::Stale | IllegalStep::NotDue) => ProblemKind::Changed,
             Refusal::VersionChanged => ProblemKind::Changed,
-            Refusal::EndpointDeleted => ProblemKind::EndpointDeleted,
+            Refusal::Endpoint(IllegalVerb::Disabled) => ProblemKind::EndpointDisabled,
+            Refusal::Endpoint(IllegalVerb::Deleted) => ProblemKind::EndpointDeleted,
             Refusal::StillCancelling => ProblemKind::StillCancelling,
             Refusal::Taken => ProblemKind::NameTaken,
             Refusal::TooManyEndpoints => ProblemKind::TooManyEndpoints,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use everhook_domain::attempt::{ErrorClass, Trigger};
 use everhook_domain::delivery::{CancelReason, Dead, DeadReason, State};
-use everhook_domain::endpoint::EndpointState;
+use everhook_domain::endpoint::EndpointVerb;
 use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::header::{CustomHeaders, HeaderPrefix};
 use everhook_domain::secret::Secret;
@@ -129,16 +129,16 @@ async fn case_078_a_new_event_does_not_wait_for_retries() {
 
 #[tokio::test(start_paused = true)]
 async fn case_010_no_request_starts_after_a_disable_or_delete() {
-    for (state, reason) in [
-        (EndpointState::Disabled, CancelReason::EndpointDisabled),
-        (EndpointState::Deleted, CancelReason::EndpointDeleted),
+    for (verb, reason) in [
+        (EndpointVerb::Disable, CancelReason::EndpointDisabled),
+        (EndpointVerb::Delete, CancelReason::EndpointDeleted),
     ] {
         let world = world().await;
         let endpoint = world.endpoint("a").await;
         world.network.set("a", answers(500, 5));
         let events = world.publish_all("a", 200).await;
         world.pass(Duration::from_millis(7)).await;
-        world.set_state(endpoint, state).await;
+        world.act_on(endpoint, verb).await;
         let sent = world.network.log().len();
         assert!(sent > 0);
         world.pass(2 * DAY).await;
@@ -157,14 +157,14 @@ async fn case_073_a_pause_keeps_everything_and_a_cancel_takes_one() {
     let events = world.publish_all("a", 3).await;
     world.settle().await;
     world.settle().await;
-    world.set_state(endpoint, EndpointState::Paused).await;
+    world.act_on(endpoint, EndpointVerb::Pause).await;
     world.act(events[1].delivery(1), Act::Cancel).await;
     let waiting = world.publish("a").await;
     world.pass(600 * SECOND).await;
     assert_eq!(world.network.log().len(), 3, "nothing goes to a paused endpoint");
     assert!(matches!(world.state(waiting).await, State::Due(_)));
     world.network.set("a", answers(200, 1));
-    world.set_state(endpoint, EndpointState::Enabled).await;
+    world.act_on(endpoint, EndpointVerb::Resume).await;
     world.pass(SECOND).await;
     for event in [events[0], events[2], waiting] {
         assert_eq!(world.state(event).await, State::Delivered);
@@ -184,17 +184,16 @@ async fn case_025_url_headers_and_secrets_are_read_when_an_attempt_starts() {
     world.network.set("a", answers(500, 1));
     let event = world.publish("a").await;
     world.settle().await;
-    let now = world.now();
     world
-        .update(endpoint, |settings, secrets| {
+        .update(endpoint, |settings| {
             let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
             let pairs = [pair("Authorization", "Bearer x"), pair("X-Own", "1")];
             settings.headers =
                 CustomHeaders::parse(pairs, &HeaderPrefix::default()).expect("legal");
             settings.url = EndpointUrl::parse("https://user:word@b:99/x", false).expect("a URL");
-            *secrets = secrets.rotate(Secret::from_bytes([9; 32]), now, DAY).expect("few");
         })
         .await;
+    world.rotate(endpoint, Secret::from_bytes([9; 32]), DAY).await;
     world.pass(301 * SECOND).await;
     world.pass(DAY).await;
     let log = world.network.log();

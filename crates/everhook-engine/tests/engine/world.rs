@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use everhook_domain::attempt::{Attempt, AttemptOutcome, ErrorClass, KeptResponse};
 use everhook_domain::delivery::State;
-use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointVerb};
 use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::event::{Envelope, EventType, NewEvent, Origin};
 use everhook_domain::header::CustomHeaders;
@@ -315,25 +315,28 @@ impl World {
     pub(crate) async fn update(
         &self,
         endpoint: EndpointId,
-        change: impl FnOnce(&mut EndpointSettings, &mut SecretSet),
+        change: impl FnOnce(&mut EndpointSettings),
     ) {
         let directory = self.store.directory().expect("a directory");
         let current = directory.endpoint(endpoint).expect("an endpoint");
-        let (mut settings, mut secrets) = (current.settings.clone(), current.secrets.clone());
-        change(&mut settings, &mut secrets);
+        let mut settings = current.settings.clone();
+        change(&mut settings);
         self.change(Change::UpdateEndpoint {
             tenant: self.tenant.clone(),
             endpoint,
             expected_version: current.version,
             settings: Box::new(settings),
-            secrets,
         })
         .await;
     }
 
-    pub(crate) async fn set_state(&self, endpoint: EndpointId, state: EndpointState) {
-        self.change(Change::SetEndpointState { tenant: self.tenant.clone(), endpoint, state })
-            .await;
+    pub(crate) async fn rotate(&self, endpoint: EndpointId, secret: Secret, overlap: Duration) {
+        let tenant = self.tenant.clone();
+        self.change(Change::RotateSecret { tenant, endpoint, secret, overlap }).await;
+    }
+
+    pub(crate) async fn act_on(&self, endpoint: EndpointId, verb: EndpointVerb) {
+        self.change(Change::ActOnEndpoint { tenant: self.tenant.clone(), endpoint, verb }).await;
     }
 
     /// Publishes one event for the endpoints at this host.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::endpoint::{
+    Endpoint, EndpointSettings, EndpointState, EndpointVerb, IllegalVerb,
+};
 use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::header::CustomHeaders;
 use everhook_domain::secret::{Secret, SecretSet};
@@ -59,42 +61,48 @@ pub(crate) async fn create(client: &mut Client, receiver: usize) {
 
 /// Pauses, and resumes later.
 pub(crate) async fn pause(client: &mut Client, receiver: usize, for_ms: i64) {
-    set_state(client, receiver, EndpointState::Paused).await;
+    act(client, receiver, EndpointVerb::Pause).await;
     wait(for_ms).await;
-    set_state(client, receiver, EndpointState::Enabled).await;
+    act(client, receiver, EndpointVerb::Resume).await;
 }
 
 /// Disables, and enables later; for no time at all means for good.
 pub(crate) async fn disable(client: &mut Client, receiver: usize, for_ms: i64) {
-    set_state(client, receiver, EndpointState::Disabled).await;
+    act(client, receiver, EndpointVerb::Disable).await;
     if for_ms > 0 {
         wait(for_ms).await;
-        set_state(client, receiver, EndpointState::Enabled).await;
+        act(client, receiver, EndpointVerb::Enable).await;
     }
 }
 
 /// Deletes.
 pub(crate) async fn delete(client: &mut Client, receiver: usize) {
-    set_state(client, receiver, EndpointState::Deleted).await;
+    act(client, receiver, EndpointVerb::Delete).await;
 }
 
-/// Sets a state; gives up if the endpoint is deleted.
-pub(crate) async fn set_state(client: &mut Client, receiver: usize, state: EndpointState) {
+/// Changes a state; gives up if the endpoint's own forbids it.
+pub(crate) async fn act(client: &mut Client, receiver: usize, verb: EndpointVerb) {
     for _ in 0..TRIES_MAX {
         let process = client.process().await;
         let world = &client.world;
         let Some(endpoint) = world.book().endpoints[receiver].id else { return };
-        let change = Change::SetEndpointState { tenant: tenant(), endpoint, state };
+        let change = Change::ActOnEndpoint { tenant: tenant(), endpoint, verb };
         let now = process.now();
         let told = ask(&process, process.front.change(change, None, now)).await;
         match told {
             Told::Done(Claimed::Done(Some(changed))) => {
-                return note_told(world, receiver, &changed, Some(state));
+                let state = EndpointState::Enabled.after(verb).ok();
+                return note_told(world, receiver, &changed, state);
             }
-            Told::Refused(Refusal::EndpointDeleted) => return,
+            Told::Refused(Refusal::Endpoint(IllegalVerb::Deleted)) => return,
+            Told::Refused(Refusal::Endpoint(IllegalVerb::Disabled))
+                if matches!(verb, EndpointVerb::Pause | EndpointVerb::Resume) =>
+            {
+                return;
+            }
             Told::Refused(Refusal::StillCancelling) | Told::Lost | Told::Unavailable => {}
             Told::Done(_) | Told::Refused(_) => {
-                return world.violate(format!("endpoint {receiver} could not become {state:?}"));
+                return world.violate(format!("endpoint {receiver}: {verb:?} was refused"));
             }
         }
         client.rest().await;
@@ -112,24 +120,9 @@ pub(crate) async fn update(client: &mut Client, receiver: usize, rotate: bool) {
         let directory = world.store().and_then(|store| store.directory().ok());
         let Some(old) = directory.and_then(|found| found.endpoint(id).cloned()) else { return };
         let now = process.now();
-        let (mut settings, mut secrets) = (old.settings.clone(), old.secrets.clone());
-        if rotate {
-            match secrets.rotate(new_secret.clone(), now, OVERLAP) {
-                Ok(rotated) => secrets = rotated,
-                Err(_too_many) => return,
-            }
-        } else {
-            settings = match self::settings(world, receiver, old.version + 1) {
-                Ok(settings) => settings,
-                Err(why) => return world.violate(why),
-            };
-        }
-        let change = Change::UpdateEndpoint {
-            tenant: tenant(),
-            endpoint: id,
-            expected_version: old.version,
-            settings: Box::new(settings),
-            secrets,
+        let change = match change_of(world, receiver, &old, rotate.then_some(&new_secret)) {
+            Ok(change) => change,
+            Err(why) => return world.violate(why),
         };
         let known = rotate.then(|| world.book().endpoints[receiver].begin_rotation());
         match ask(&process, process.front.change(change, None, now)).await {
@@ -140,7 +133,13 @@ pub(crate) async fn update(client: &mut Client, receiver: usize, rotate: bool) {
                 }
                 return note_told(world, receiver, &changed, None);
             }
-            Told::Refused(Refusal::EndpointDeleted) => return,
+            Told::Refused(Refusal::Endpoint(IllegalVerb::Deleted)) => return,
+            Told::Refused(Refusal::Secrets(_)) => {
+                if let Some((number, known)) = known {
+                    world.book().endpoints[receiver].end_rotation(number, known);
+                }
+                return;
+            }
             Told::Refused(Refusal::VersionChanged) | Told::Unavailable => {
                 if let Some((number, known)) = known {
                     world.book().endpoints[receiver].end_rotation(number, known);
@@ -153,6 +152,27 @@ pub(crate) async fn update(client: &mut Client, receiver: usize, rotate: bool) {
         }
         client.rest().await;
     }
+}
+
+/// A rotation to this secret, or else new settings.
+fn change_of(
+    world: &World,
+    receiver: usize,
+    old: &Endpoint,
+    secret: Option<&Secret>,
+) -> Result<Change, String> {
+    let (tenant, endpoint) = (tenant(), old.id);
+    Ok(match secret {
+        Some(secret) => {
+            Change::RotateSecret { tenant, endpoint, secret: secret.clone(), overlap: OVERLAP }
+        }
+        None => Change::UpdateEndpoint {
+            tenant,
+            endpoint,
+            expected_version: old.version,
+            settings: Box::new(settings(world, receiver, old.version + 1)?),
+        },
+    })
 }
 
 /// The secrets after a rotation: the one that was newest signs on for a while.

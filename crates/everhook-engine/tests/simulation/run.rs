@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use everhook_domain::endpoint::EndpointState;
+use everhook_domain::endpoint::{EndpointState, EndpointVerb};
 use everhook_domain::fault::{self, Plant};
 use everhook_store::{DeliveryQuery, PageRequest, Reading, Sending, StatusFilter};
 use tokio::task::JoinSet;
@@ -352,7 +352,7 @@ impl Run {
         for receiver in 0..world.profile.receivers.len() {
             if world.book().endpoints[receiver].state() == Some(EndpointState::Paused) {
                 let mut client = self.client();
-                endpoints::set_state(&mut client, receiver, EndpointState::Enabled).await;
+                endpoints::act(&mut client, receiver, EndpointVerb::Resume).await;
             }
         }
         for at_ms in world.faults.failures() {

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::endpoint::{
+    Endpoint, EndpointSettings, EndpointState, EndpointVerb, IllegalVerb,
+};
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
 use everhook_domain::tenant::TenantId;
 
 use super::failure::VerbError;
 use super::ids::Ids;
-use super::number::{Bits, signed, small};
+use super::number::{Bits, signed};
 use super::tx::Tx;
-use super::{catalog, schema};
-use crate::code;
+use super::{catalog, schema, sweep};
 use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
 
@@ -27,16 +28,20 @@ pub(super) async fn change(
         Change::CreateEndpoint { tenant, settings, secrets } => {
             create_endpoint(tx, ids, tenant, *settings, secrets).await.map(Some)
         }
-        Change::UpdateEndpoint { tenant, endpoint, expected_version, settings, secrets } => {
+        Change::UpdateEndpoint { tenant, endpoint, expected_version, settings } => {
             let old = current(tx, &tenant, endpoint)?;
             if old.version != expected_version {
                 return Err(Refusal::VersionChanged.into());
             }
-            let new = Endpoint { settings: *settings, secrets, ..(*old).clone() };
-            update(tx, new).await.map(Some)
+            update(tx, Endpoint { settings: *settings, ..(*old).clone() }).await.map(Some)
         }
-        Change::SetEndpointState { tenant, endpoint, state } => {
-            set_state(tx, &tenant, endpoint, state).await.map(Some)
+        Change::RotateSecret { tenant, endpoint, secret, overlap } => {
+            let old = current(tx, &tenant, endpoint)?;
+            let secrets = old.secrets.rotate(secret, tx.now, overlap)?;
+            update(tx, Endpoint { secrets, ..(*old).clone() }).await.map(Some)
+        }
+        Change::ActOnEndpoint { tenant, endpoint, verb } => {
+            act_on_endpoint(tx, &tenant, endpoint, verb).await.map(Some)
         }
     }
 }
@@ -107,7 +112,7 @@ async fn create_endpoint(
 fn current(tx: &Tx, tenant: &TenantId, id: EndpointId) -> Result<Arc<Endpoint>, Refusal> {
     let endpoint = tx.directory.endpoint_of(tenant, id).ok_or(Refusal::NotFound)?;
     if endpoint.state == EndpointState::Deleted {
-        return Err(Refusal::EndpointDeleted);
+        return Err(IllegalVerb::Deleted.into());
     }
     Ok(Arc::clone(endpoint))
 }
@@ -134,30 +139,24 @@ async fn update(tx: &mut Tx, endpoint: Endpoint) -> Result<Arc<Endpoint>, VerbEr
     Ok(endpoint)
 }
 
-async fn set_state(
+async fn act_on_endpoint(
     tx: &mut Tx,
     tenant: &TenantId,
     id: EndpointId,
-    state: EndpointState,
+    verb: EndpointVerb,
 ) -> Result<Arc<Endpoint>, VerbError> {
     let old = current(tx, tenant, id)?;
-    if old.state == state {
+    let state = old.state.after(verb)?;
+    if state == old.state {
         return Ok(old);
     }
     let key = Bits::from(id);
     match state.gone() {
-        None => {
-            let swept = "SELECT 1 FROM sweeps WHERE endpoint = $1";
-            if tx.connection.first(swept, &[&key]).await?.is_some() {
-                return Err(Refusal::StillCancelling.into());
-            }
+        None if sweep::is_under_way(tx, key).await? => {
+            return Err(Refusal::StillCancelling.into());
         }
-        Some(reason) => {
-            let statement = "INSERT INTO sweeps (endpoint, reason) VALUES ($1, $2) \
-                             ON CONFLICT (endpoint) DO UPDATE SET reason = excluded.reason";
-            tx.connection.execute(statement, &[&key, &small(code::cancel(reason))]).await?;
-            tx.jobs_pending();
-        }
+        None => {}
+        Some(reason) => sweep::begin(tx, key, reason).await?,
     }
     update(tx, Endpoint { state, ..(*old).clone() }).await
 }

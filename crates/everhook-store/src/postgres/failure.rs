@@ -1,6 +1,8 @@
 //! What PostgreSQL's errors mean for the caller of a verb.
 
 use everhook_domain::delivery::IllegalStep;
+use everhook_domain::endpoint::IllegalVerb;
+use everhook_domain::secret::TooManySecrets;
 use tokio_postgres::error::SqlState;
 
 use crate::code::UnknownCode;
@@ -26,6 +28,18 @@ pub(super) enum VerbError {
 impl From<IllegalStep> for VerbError {
     fn from(illegal: IllegalStep) -> Self {
         Self::Refused(Refusal::Step(illegal))
+    }
+}
+
+impl From<IllegalVerb> for VerbError {
+    fn from(illegal: IllegalVerb) -> Self {
+        Self::Refused(Refusal::Endpoint(illegal))
+    }
+}
+
+impl From<TooManySecrets> for VerbError {
+    fn from(too_many: TooManySecrets) -> Self {
+        Self::Refused(Refusal::Secrets(too_many))
     }
 }
 

@@ -2,19 +2,20 @@
 
 use std::sync::Arc;
 
-use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::endpoint::{
+    Endpoint, EndpointSettings, EndpointState, EndpointVerb, IllegalVerb,
+};
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 
-use super::claimed;
 use super::command::{Verb, VerbError};
 use super::row::{signed, unsigned};
 use super::tx::{Tx, endpoint_no};
+use super::{claimed, sweep};
 use crate::claim::{Claim, Claimed};
-use crate::code;
 use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
 
@@ -35,20 +36,21 @@ impl Verb for ChangeVerb {
             Change::CreateEndpoint { tenant, settings, secrets } => {
                 create_endpoint(tx, tenant, settings, secrets, now).map(Some)
             }
-            Change::UpdateEndpoint { tenant, endpoint, expected_version, settings, secrets } => {
+            Change::UpdateEndpoint { tenant, endpoint, expected_version, settings } => {
                 let old = current(tx, tenant, *endpoint)?;
                 if old.version != *expected_version {
                     return Err(Refusal::VersionChanged.into());
                 }
-                let new = Endpoint {
-                    settings: (**settings).clone(),
-                    secrets: secrets.clone(),
-                    ..(*old).clone()
-                };
+                let new = Endpoint { settings: (**settings).clone(), ..(*old).clone() };
                 update(tx, new, now).map(Some)
             }
-            Change::SetEndpointState { tenant, endpoint, state } => {
-                set_state(tx, tenant, *endpoint, *state, now).map(Some)
+            Change::RotateSecret { tenant, endpoint, secret, overlap } => {
+                let old = current(tx, tenant, *endpoint)?;
+                let secrets = old.secrets.rotate(secret.clone(), now, *overlap)?;
+                update(tx, Endpoint { secrets, ..(*old).clone() }, now).map(Some)
+            }
+            Change::ActOnEndpoint { tenant, endpoint, verb } => {
+                act_on_endpoint(tx, tenant, *endpoint, *verb, now).map(Some)
             }
         })
     }
@@ -115,7 +117,7 @@ fn create_endpoint(
 fn current(tx: &Tx<'_>, tenant: &TenantId, id: EndpointId) -> Result<Arc<Endpoint>, Refusal> {
     let endpoint = tx.catalog().directory.endpoint_of(tenant, id).ok_or(Refusal::NotFound)?;
     if endpoint.state == EndpointState::Deleted {
-        return Err(Refusal::EndpointDeleted);
+        return Err(IllegalVerb::Deleted.into());
     }
     Ok(Arc::clone(endpoint))
 }
@@ -140,41 +142,23 @@ fn update(tx: &mut Tx<'_>, endpoint: Endpoint, now: Timestamp) -> Result<Arc<End
     Ok(endpoint)
 }
 
-fn set_state(
+fn act_on_endpoint(
     tx: &mut Tx<'_>,
     tenant: &TenantId,
     id: EndpointId,
-    state: EndpointState,
+    verb: EndpointVerb,
     now: Timestamp,
 ) -> Result<Arc<Endpoint>, VerbError> {
     let old = current(tx, tenant, id)?;
-    if old.state == state {
+    let state = old.state.after(verb)?;
+    if state == old.state {
         return Ok(old);
     }
     let number = endpoint_no(id);
     match state.gone() {
-        None => {
-            if is_swept(tx, number)? {
-                return Err(Refusal::StillCancelling.into());
-            }
-        }
-        Some(reason) => {
-            tx.connection
-                .prepare_cached(
-                    "INSERT INTO sweeps (endpoint, reason) VALUES (?1, ?2) \
-                     ON CONFLICT (endpoint) DO UPDATE SET reason = excluded.reason",
-                )?
-                .execute(params![number, code::cancel(reason)])?;
-            tx.jobs_pending();
-        }
+        None if sweep::is_under_way(tx, number)? => return Err(Refusal::StillCancelling.into()),
+        None => {}
+        Some(reason) => sweep::begin(tx, number, reason, now)?,
     }
     update(tx, Endpoint { state, ..(*old).clone() }, now)
-}
-
-fn is_swept(tx: &Tx<'_>, endpoint: i64) -> rusqlite::Result<bool> {
-    tx.connection
-        .prepare_cached("SELECT 1 FROM sweeps WHERE endpoint = ?1")?
-        .query_row([endpoint], |_| Ok(()))
-        .optional()
-        .map(|found| found.is_some())
 }

@@ -1,6 +1,8 @@
 //! What the writer runs: a verb, with its way back to the caller.
 
 use everhook_domain::delivery::IllegalStep;
+use everhook_domain::endpoint::IllegalVerb;
+use everhook_domain::secret::TooManySecrets;
 use tokio::sync::oneshot;
 
 use super::row;
@@ -23,6 +25,18 @@ pub(super) enum VerbError {
 impl From<IllegalStep> for VerbError {
     fn from(illegal: IllegalStep) -> Self {
         Self::Refused(Refusal::Step(illegal))
+    }
+}
+
+impl From<IllegalVerb> for VerbError {
+    fn from(illegal: IllegalVerb) -> Self {
+        Self::Refused(Refusal::Endpoint(illegal))
+    }
+}
+
+impl From<TooManySecrets> for VerbError {
+    fn from(too_many: TooManySecrets) -> Self {
+        Self::Refused(Refusal::Secrets(too_many))
     }
 }
 

@@ -127,14 +127,12 @@ impl<'a> Tx<'a> {
         self.after.leased_at_birth.push((row.key, row.endpoint));
     }
 
-    /// Deliveries leased at birth to this endpoint and not settled yet.
+    /// Deliveries leased at birth to this endpoint, in this transaction or before, and not settled
+    /// before it.
     pub(super) fn outstanding_to(&self, endpoint: i64) -> Vec<i64> {
-        self.memory
-            .outstanding
-            .iter()
-            .filter(|(_, to)| **to == endpoint)
-            .map(|(key, _)| *key)
-            .collect()
+        let before = self.memory.outstanding.iter().map(|(key, to)| (*key, *to));
+        let born = self.after.leased_at_birth.iter().copied();
+        before.chain(born).filter(|(_, to)| *to == endpoint).map(|(key, _)| key).collect()
     }
 
     /// Where the search for leases of a dead process begins.

@@ -3,7 +3,7 @@
 use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::CancelReason::{EndpointDeleted, EndpointDisabled, Requested};
 use everhook_domain::delivery::{Dead, DeadReason, Due, IllegalStep, State};
-use everhook_domain::endpoint::EndpointState::{Deleted, Disabled, Enabled, Paused};
+use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable, Pause};
 use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::schedule::Schedule;
 use everhook_domain::time::Timestamp;
@@ -183,14 +183,14 @@ fn a_replay_of_a_finished_one_begins_a_round(kind: Kind) {
 /// As in case 104: refused with the reason, and nothing is left half-way.
 fn a_replay_at_an_endpoint_that_is_gone_is_refused(kind: Kind) {
     let mut world = World::with(kind, short(1));
-    for (state, reason) in [(Disabled, EndpointDisabled), (Deleted, EndpointDeleted)] {
+    for (verb, reason) in [(Disable, EndpointDisabled), (Delete, EndpointDeleted)] {
         let endpoint = world.endpoint();
         world.publish(events(1));
         let leased = world.claim_one(endpoint).id;
         let finals = finals(&mut world, endpoint);
         world.publish(events(1));
         let waiting = world.deliveries()[0].id;
-        world.set_state(endpoint, state);
+        world.change_state(endpoint, verb);
         for delivery in finals.into_iter().chain([leased, waiting]) {
             let before = world.delivery(delivery);
             let error = world.act(delivery, Act::Replay).err();
@@ -204,10 +204,10 @@ fn a_replay_at_a_paused_endpoint_waits(kind: Kind) {
     let mut world = World::with(kind, short(1));
     let endpoint = world.endpoint();
     let [_, dead, _] = finals(&mut world, endpoint);
-    world.set_state(endpoint, Paused);
+    world.change_state(endpoint, Pause);
     world.act(dead, Act::Replay).unwrap();
     assert_eq!(world.state(dead), due(world.now, Trigger::Replay));
-    world.set_state(endpoint, Enabled);
+    world.change_state(endpoint, Enable);
     assert_eq!(world.claim_one(endpoint).id, dead);
 }
 
@@ -283,10 +283,10 @@ fn a_dead_one_can_be_acknowledged(kind: Kind) {
     assert_eq!(first.state, expected);
     world.advance(secs(5));
     assert_eq!(world.act(dead, Act::Acknowledge).unwrap().state, expected, "the first time stays");
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     world.act(dead, Act::Acknowledge).unwrap();
     world.run_jobs();
-    world.set_state(endpoint, Enabled);
+    world.change_state(endpoint, Enable);
     world.act(dead, Act::Replay).unwrap();
     world.send(endpoint, 500);
     let dead_again = Dead { reason: DeadReason::Exhausted, acknowledged_at: None };

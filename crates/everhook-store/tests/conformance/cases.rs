@@ -5,7 +5,7 @@
 use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::CancelReason::{EndpointDeleted, Requested};
 use everhook_domain::delivery::{Dead, DeadReason, Due, IllegalStep, State};
-use everhook_domain::endpoint::EndpointState::{Deleted, Disabled, Enabled, Paused};
+use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable, Pause};
 use everhook_domain::schedule::Schedule;
 use everhook_store::{
     Act, DeliveryQuery, PageRequest, Refusal, Settled, StatusFilter, StoreError, StorePolicy,
@@ -80,7 +80,7 @@ fn case_010_nothing_is_sent_to_a_deleted_endpoint(kind: Kind) {
     world.publish(events(2));
     let leases = world.claim_all(endpoint);
     world.finish(&leases[0], 500);
-    world.set_state(endpoint, Deleted);
+    world.change_state(endpoint, Delete);
     world.advance(secs(60));
     assert_eq!(world.claim_all(endpoint), []);
     assert_eq!(world.finish(&leases[1], 500), Settled::Recorded, "it was on the wire");
@@ -182,9 +182,9 @@ fn case_073_only_the_named_delivery_is_cancelled(kind: Kind) {
     world.act(pending[1], Act::Cancel).unwrap();
     assert_eq!(world.state(pending[1]), State::Cancelled(Requested));
     assert_eq!(others(&world), before);
-    world.set_state(endpoint, Paused);
+    world.change_state(endpoint, Pause);
     world.run_jobs();
-    world.set_state(endpoint, Enabled);
+    world.change_state(endpoint, Enable);
     assert_eq!(others(&world), before, "due time, attempt count and id");
     world.advance(secs(60));
     let sent: Vec<_> = world.claim_all(endpoint).iter().map(|lease| lease.id).collect();
@@ -241,7 +241,7 @@ fn case_104_a_replay_at_a_disabled_endpoint_ends(kind: Kind) {
     world.publish(events(1));
     let dead = world.send(endpoint, 500);
     let before = world.delivery(dead);
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     world.run_jobs();
     let Err(StoreError::Refused(Refusal::Step(reason))) = world.act(dead, Act::Replay) else {
         panic!("not refused");
@@ -249,7 +249,7 @@ fn case_104_a_replay_at_a_disabled_endpoint_ends(kind: Kind) {
     assert!(matches!(reason, IllegalStep::EndpointGone(_)));
     assert_eq!(reason.to_string(), "the endpoint takes no requests (endpoint_disabled)");
     assert_eq!(world.delivery(dead), before);
-    world.set_state(endpoint, Enabled);
+    world.change_state(endpoint, Enable);
     let again = world.act(dead, Act::Replay).unwrap();
     assert_eq!(again.state, State::Due(Due { at: world.now, cause: Trigger::Replay }));
     world.send(endpoint, 500);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use everhook_domain::attempt::Trigger;
-use everhook_domain::endpoint::EndpointState::Disabled;
+use everhook_domain::endpoint::EndpointVerb::Disable;
 use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::time::Timestamp;
 use everhook_store::{LaneDue, LeasedDelivery, Share, Wanted};
@@ -217,7 +217,7 @@ fn a_disabled_endpoint_gets_nothing(kind: Kind) {
     let world = World::new(kind);
     let endpoint = world.endpoint();
     world.publish(events(3));
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     assert_eq!(world.claim_all(endpoint), [], "though no job has run yet");
 }
 

@@ -1,22 +1,21 @@
 //! `directory` and `change`: tenants and endpoints, and what their changes do to deliveries.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use everhook_domain::delivery::CancelReason::{EndpointDeleted, EndpointDisabled};
-use everhook_domain::delivery::State;
-use everhook_domain::endpoint::EndpointState::{self, Deleted, Disabled, Enabled, Paused};
-use everhook_domain::endpoint::{Endpoint, EndpointSettings};
+use everhook_domain::endpoint::EndpointState::{self, Enabled};
+use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable, Pause, Resume};
+use everhook_domain::endpoint::{Endpoint, EndpointSettings, IllegalVerb};
 use everhook_domain::header::CustomHeaders;
 use everhook_domain::id::EndpointId;
+use everhook_domain::secret::TooManySecrets;
 use everhook_domain::subscription::{Subscription, SubscriptionInput};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
-use everhook_store::{Change, Directory, ENDPOINTS_PER_TENANT_MAX, JobStep, Refusal, StoreError};
+use everhook_store::{Change, Directory, ENDPOINTS_PER_TENANT_MAX, Refusal, StoreError};
 
 use crate::backend::Kind;
-use crate::sketch::{TYPE, event, events, publish_in, secrets, secs, settings, tenant};
-use crate::world::{World, done};
+use crate::sketch::{TYPE, event, events, secret, secrets, secs, settings, tenant};
+use crate::world::World;
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -25,7 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(a_tenant_is_made_once),
         case(an_endpoint_is_as_it_was_made),
         case(an_endpoint_is_changed_from_the_version_that_was_read),
-        case(a_state_is_set),
+        case(a_secret_is_rotated),
         case(what_does_not_exist_is_not_found),
         case(a_deleted_endpoint_is_history),
         case(a_change_holds_for_the_next_event),
@@ -33,16 +32,11 @@ pub(crate) fn cases() -> Vec<Case> {
         case(a_tenant_has_only_so_many_endpoints),
         case(changes_are_told),
         case(changes_survive_a_crash),
-        case(disabling_cancels_what_is_due),
-        case(enabling_waits_for_the_cancelling),
-        case(deleting_during_the_cancelling_is_allowed),
-        case(pausing_touches_no_delivery),
         case(a_race_of_changes_has_one_winner),
-        case(nothing_is_made_for_an_endpoint_after_it_was_disabled),
     ]
 }
 
-fn refused<T>(refusal: Refusal) -> Result<T, StoreError> {
+pub(crate) fn refused<T>(refusal: Refusal) -> Result<T, StoreError> {
     Err(StoreError::Refused(refusal))
 }
 
@@ -56,22 +50,21 @@ fn update(endpoint: &Endpoint, settings: Box<EndpointSettings>) -> Change {
         endpoint: endpoint.id,
         expected_version: endpoint.version,
         settings,
-        secrets: endpoint.secrets.clone(),
     }
 }
 
-fn endpoint(world: &World, id: EndpointId) -> Arc<Endpoint> {
+pub(crate) fn endpoint(world: &World, id: EndpointId) -> Arc<Endpoint> {
     Arc::clone(directory(world).endpoint(id).unwrap())
 }
 
 /// Everything about an endpoint that can be compared.
-type Whole = (
+pub(crate) type Whole = (
     (EndpointId, TenantId, EndpointState, u64, Timestamp, Timestamp),
     (String, String, CustomHeaders, Subscription, Option<u32>, Option<u32>),
     String,
 );
 
-fn whole(endpoint: &Endpoint) -> Whole {
+pub(crate) fn whole(endpoint: &Endpoint) -> Whole {
     let Endpoint { id, tenant, state, version, created_at, updated_at, settings, secrets } =
         endpoint.clone();
     (
@@ -170,23 +163,32 @@ fn an_endpoint_is_changed_from_the_version_that_was_read(kind: Kind) {
     assert_eq!(endpoint(&world, first.id).version, 3);
 }
 
-fn a_state_is_set(kind: Kind) {
+fn a_secret_is_rotated(kind: Kind) {
     let mut world = World::new(kind);
-    let id = world.endpoint();
-    let mut version = 1;
-    for state in [Paused, Enabled, Disabled, Paused, Disabled, Enabled, Deleted] {
-        world.run_jobs();
-        world.advance(secs(1));
-        let changed = world.try_set_state(id, state).unwrap();
-        version += 1;
-        assert_eq!((changed.state, changed.version), (state, version));
-        assert_eq!((changed.updated_at, endpoint(&world, id).state), (world.now, state));
-        if state != Deleted {
-            world.advance(secs(1));
-            let unchanged = world.try_set_state(id, state).unwrap();
-            assert_eq!(whole(&unchanged), whole(&changed), "the state it already has");
-        }
-    }
+    let first = endpoint(&world, world.endpoint());
+    let rotate = |byte: u8| Change::RotateSecret {
+        tenant: first.tenant.clone(),
+        endpoint: first.id,
+        secret: secret(byte),
+        overlap: secs(60),
+    };
+    world.advance(secs(3));
+    let second = world.change(rotate(2)).unwrap().unwrap();
+    let secrets = first.secrets.rotate(secret(2), world.now, secs(60)).unwrap();
+    let (version, updated_at) = (2, world.now);
+    let expected = Endpoint { version, updated_at, secrets, ..Endpoint::clone(&first) };
+    assert_eq!(whole(&second), whole(&expected));
+    assert_eq!(whole(&endpoint(&world, first.id)), whole(&expected));
+    world.change(rotate(3)).unwrap();
+    world.change(rotate(4)).unwrap();
+    let before = endpoint(&world, first.id);
+    assert_eq!(world.change(rotate(5)).map(drop), refused(Refusal::Secrets(TooManySecrets)));
+    assert_eq!(whole(&endpoint(&world, first.id)), whole(&before));
+    world.advance(secs(60));
+    world.change(rotate(5)).unwrap();
+    let live = endpoint(&world, first.id);
+    let live: Vec<_> = live.secrets.live(world.now).collect();
+    assert_eq!(live, [&secret(5), &secret(4)]);
 }
 
 fn what_does_not_exist_is_not_found(kind: Kind) {
@@ -195,7 +197,7 @@ fn what_does_not_exist_is_not_found(kind: Kind) {
     unknown.id = EndpointId::from_bits(unknown.id.bits() ^ (1 << 16));
     let change = update(&unknown, settings(&["*"]));
     assert_eq!(world.change(change).map(drop), refused(Refusal::NotFound));
-    assert_eq!(world.try_set_state(unknown.id, Paused).map(drop), refused(Refusal::NotFound));
+    assert_eq!(world.try_change_state(unknown.id, Pause).map(drop), refused(Refusal::NotFound));
     let nobodys = Change::CreateEndpoint {
         tenant: tenant("nobody"),
         settings: settings(&["*"]),
@@ -210,15 +212,15 @@ fn a_deleted_endpoint_is_history(kind: Kind) {
     let id = world.endpoint();
     world.publish(events(1));
     let delivery = world.send(id, 200);
-    world.set_state(id, Deleted);
+    world.change_state(id, Delete);
     world.run_jobs();
     let deleted = endpoint(&world, id);
-    for state in [Enabled, Paused, Disabled, Deleted] {
-        let error = world.try_set_state(id, state).map(drop);
-        assert_eq!(error, refused(Refusal::EndpointDeleted));
+    let deleted_already = refused(Refusal::Endpoint(IllegalVerb::Deleted));
+    for verb in [Enable, Pause, Resume, Disable, Delete] {
+        assert_eq!(world.try_change_state(id, verb).map(drop), deleted_already);
     }
     let change = update(&deleted, settings(&["*"]));
-    assert_eq!(world.change(change).map(drop), refused(Refusal::EndpointDeleted));
+    assert_eq!(world.change(change).map(drop), deleted_already);
     assert_eq!(whole(&endpoint(&world, id)), whole(&deleted));
     assert_eq!(world.delivery(delivery).record.endpoint, id);
     assert_eq!(world.attempts(delivery).len(), 1);
@@ -235,12 +237,12 @@ fn a_change_holds_for_the_next_event(kind: Kind) {
     assert_eq!(count(), 0);
     world.change(update(&changed, settings(&[TYPE]))).unwrap();
     assert_eq!(count(), 1);
-    world.set_state(id, Disabled);
+    world.change_state(id, Disable);
     assert_eq!(count(), 0);
     world.run_jobs();
-    world.set_state(id, Enabled);
+    world.change_state(id, Enable);
     assert_eq!(count(), 1);
-    world.set_state(id, Deleted);
+    world.change_state(id, Delete);
     assert_eq!(count(), 0);
 }
 
@@ -252,7 +254,7 @@ fn endpoints_are_listed_oldest_first(kind: Kind) {
         made.push(world.endpoint());
         world.advance(secs(1));
     }
-    world.set_state(made[3], Paused);
+    world.change_state(made[3], Pause);
     let directory = directory(&world);
     let listed = directory.endpoints_of(&world.tenant).iter().map(|endpoint| endpoint.id);
     assert_eq!(listed.collect::<Vec<_>>(), made);
@@ -272,9 +274,9 @@ fn a_tenant_has_only_so_many_endpoints(kind: Kind) {
     assert_eq!(beyond, refused(Refusal::TooManyEndpoints));
     let other = world.add_tenant("other");
     world.change(create(&other)).unwrap();
-    world.set_state(first, Disabled);
+    world.change_state(first, Disable);
     assert!(world.change(create(&world.tenant)).is_err(), "a disabled one counts");
-    world.set_state(first, Deleted);
+    world.change_state(first, Delete);
     world.change(create(&world.tenant)).unwrap();
     assert_eq!(directory(&world).endpoints_of(&world.tenant).len(), ENDPOINTS_PER_TENANT_MAX + 1);
     let accepted = world.publish_one(event(TYPE, "1"));
@@ -289,10 +291,14 @@ fn changes_are_told(kind: Kind) {
     assert_eq!(world.lanes.directory_changes(), 1);
     assert!(directory(&world).version() > version);
     assert_eq!(world.lanes.job_hints(), 0);
-    world.set_state(id, Paused);
+    world.change_state(id, Pause);
     assert_eq!((world.lanes.directory_changes(), world.lanes.job_hints()), (2, 0));
-    world.set_state(id, Disabled);
-    assert_eq!((world.lanes.directory_changes(), world.lanes.job_hints()), (3, 1));
+    world.change_state(id, Disable);
+    assert_eq!((world.lanes.directory_changes(), world.lanes.job_hints()), (3, 0), "no work");
+    world.change_state(id, Enable);
+    world.publish(events(1));
+    world.change_state(id, Disable);
+    assert_eq!((world.lanes.directory_changes(), world.lanes.job_hints()), (5, 1));
 }
 
 fn changes_survive_a_crash(kind: Kind) {
@@ -300,8 +306,8 @@ fn changes_survive_a_crash(kind: Kind) {
     let shop = world.add_tenant("shop");
     let id = world.endpoint_for(&shop, &["*"]);
     world.change(update(&endpoint(&world, id), rich())).unwrap();
-    world.set_state(world.endpoint(), Disabled);
-    world.set_state(world.endpoint(), Deleted);
+    world.change_state(world.endpoint(), Disable);
+    world.change_state(world.endpoint(), Delete);
     let all = |world: &World| {
         let directory = directory(world);
         let mut all: Vec<_> = directory.all().map(|endpoint| whole(endpoint)).collect();
@@ -316,82 +322,6 @@ fn changes_survive_a_crash(kind: Kind) {
     assert!(before.iter().all(|((id, ..), ..)| *id < newest));
 }
 
-/// As in case 10: nothing leaves after the disable or delete, and the history stays.
-fn disabling_cancels_what_is_due(kind: Kind) {
-    for (state, reason) in [(Disabled, EndpointDisabled), (Deleted, EndpointDeleted)] {
-        let mut world = World::new(kind);
-        let [gone, stays] = [world.endpoint(), world.endpoint()];
-        world.publish(events(5));
-        let failed = world.claim_all(gone);
-        world.finish(&failed[0], 500);
-        world.finish(&failed[1], 200);
-        world.release_all(&failed[2..4]);
-        world.set_state(gone, state);
-        assert_eq!(world.claim_all(gone), []);
-        world.run_jobs();
-        let states = failed.iter().map(|lease| world.state(lease.id)).collect::<Vec<_>>();
-        let cancelled = State::Cancelled(reason);
-        assert_eq!(states[..4], [cancelled, State::Delivered, cancelled, cancelled]);
-        assert!(matches!(states[4], State::Leased(_)));
-        world.finish(&failed[4], 500);
-        assert_eq!(world.state(failed[4].id), cancelled);
-        assert_eq!(world.attempts(failed[0].id).len(), 1);
-        world.advance(secs(1_000_000));
-        assert_eq!(world.claim_all(gone), []);
-        assert_eq!(world.claim_all(stays).len(), 5, "nobody else's");
-    }
-}
-
-fn enabling_waits_for_the_cancelling(kind: Kind) {
-    let mut world = World::new(kind);
-    let id = world.endpoint();
-    world.publish(events(700));
-    world.set_state(id, Disabled);
-    for state in [Enabled, Paused] {
-        let error = world.try_set_state(id, state).map(drop);
-        assert_eq!(error, refused(Refusal::StillCancelling));
-    }
-    assert_eq!(world.job_step(), JobStep::More);
-    assert_eq!(world.try_set_state(id, Enabled).map(drop), refused(Refusal::StillCancelling));
-    world.crash();
-    assert_eq!(world.try_set_state(id, Enabled).map(drop), refused(Refusal::StillCancelling));
-    world.run_jobs();
-    world.set_state(id, Enabled);
-    assert_eq!(world.claim_all(id), [], "what was cancelled stays so");
-    world.publish(events(1));
-    assert_eq!(world.claim_all(id).len(), 1);
-}
-
-fn deleting_during_the_cancelling_is_allowed(kind: Kind) {
-    let world = World::new(kind);
-    let id = world.endpoint();
-    world.publish(events(1));
-    world.set_state(id, Disabled);
-    world.set_state(id, Deleted);
-    world.run_jobs();
-    assert_eq!(world.deliveries()[0].state, State::Cancelled(EndpointDeleted));
-}
-
-fn pausing_touches_no_delivery(kind: Kind) {
-    let mut world = World::new(kind);
-    let id = world.endpoint();
-    world.publish(events(4));
-    let leases = world.claim_all(id);
-    world.finish(&leases[0], 500);
-    world.finish(&leases[1], 200);
-    world.release(&leases[2]);
-    let before = world.deliveries();
-    world.set_state(id, Paused);
-    world.run_jobs();
-    assert_eq!(world.deliveries(), before);
-    assert_eq!(world.finish(&leases[3], 500), everhook_store::Settled::Recorded);
-    world.advance(secs(59));
-    world.set_state(id, Enabled);
-    assert_eq!(world.claim_one(id).id, leases[2].id);
-    world.advance(secs(1));
-    assert_eq!(world.claim_all(id).len(), 2);
-}
-
 fn a_race_of_changes_has_one_winner(kind: Kind) {
     let world = World::new(kind);
     let first = endpoint(&world, world.endpoint());
@@ -404,35 +334,4 @@ fn a_race_of_changes_has_one_winner(kind: Kind) {
     assert_eq!((won, endpoint(&world, first.id).version), (1, 2));
     let lost = outcomes.iter().filter(|o| **o == refused(Refusal::VersionChanged)).count();
     assert_eq!(lost, 19);
-}
-
-/// Events are published all the while; none that was accepted after the answer to the disabling
-/// makes a delivery, and none that was made before escapes the cancelling.
-fn nothing_is_made_for_an_endpoint_after_it_was_disabled(kind: Kind) {
-    let world = World::new(kind);
-    let id = world.endpoint();
-    let tenant = world.tenant.clone();
-    let disable =
-        Change::SetEndpointState { tenant: tenant.clone(), endpoint: id, state: Disabled };
-    let (answered, mut later) = (Arc::new(AtomicBool::new(false)), 0);
-    let publishing = world.at_once(60, |number, store, now| {
-        let (publish, disable) = (publish_in(&tenant, events(1)), disable.clone());
-        let answered = Arc::clone(&answered);
-        async move {
-            if number == 20 {
-                store.change(disable, None, now).await.unwrap();
-                answered.store(true, Ordering::SeqCst);
-            }
-            let after = answered.load(Ordering::SeqCst);
-            let published = store.publish(publish, None, now).await.unwrap();
-            (after, done(published)[0].deliveries)
-        }
-    });
-    for (after, deliveries) in publishing {
-        assert!(!(after && deliveries > 0));
-        later += usize::from(after);
-    }
-    assert!(later > 0);
-    world.run_jobs();
-    assert_eq!(world.due(), []);
 }

@@ -1,6 +1,6 @@
 //! Idempotency claims: a verb runs once for a key, and its answer is given again.
 
-use everhook_domain::endpoint::EndpointState::Disabled;
+use everhook_domain::endpoint::EndpointVerb::Disable;
 use everhook_domain::event::NewEvent;
 use everhook_store::{
     Act, Change, Claim, Claimed, Publish, Published, Refusal, StoreError, StorePolicy, Targets,
@@ -117,7 +117,7 @@ fn a_refused_verb_frees_the_key(kind: Kind) {
     let change = Change::CreateTenant(world.tenant.clone());
     let refused = world.wait(store.change(change, Some(claim("k", "3")), world.now));
     assert_eq!(refused.map(drop), Err(StoreError::Refused(Refusal::Taken)));
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     let again = store.send_again(
         world.tenant.clone(),
         id,
@@ -150,7 +150,7 @@ fn a_replayed_answer_comes_before_a_refusal(kind: Kind) {
         world.wait(world.store.change(Change::CreateTenant(tenant("new")), claim, world.now))
     };
     assert!(cancel(&world).is_ok() && create(&world).is_ok());
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     world.advance(secs(1));
     assert!(matches!(test(&world), Ok(Claimed::Replayed(_))));
     assert!(matches!(cancel(&world), Ok(Claimed::Replayed(_))));

@@ -1,7 +1,7 @@
 //! `step`: long work in small steps.
 
 use everhook_domain::delivery::{CancelReason, State};
-use everhook_domain::endpoint::EndpointState::{Disabled, Enabled};
+use everhook_domain::endpoint::EndpointVerb::{Disable, Enable};
 use everhook_store::{Claimed, DeliveryQuery, JobStep, StatusFilter, StorePolicy};
 
 use crate::backend::Kind;
@@ -45,7 +45,7 @@ fn a_step_is_bounded(kind: Kind) {
     let endpoint = world.endpoint();
     world.publish(events(1_000));
     world.publish(events(100));
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     let mut before = 0;
     while world.job_step() == JobStep::More {
         let after = cancelled(&world);
@@ -60,7 +60,7 @@ fn a_job_goes_on_after_a_crash(kind: Kind) {
     let mut world = World::new(kind);
     let endpoint = world.endpoint();
     world.publish(events(900));
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     assert_eq!(world.job_step(), JobStep::More);
     let before = cancelled(&world);
     assert!(before > 0 && before < 900);
@@ -68,7 +68,7 @@ fn a_job_goes_on_after_a_crash(kind: Kind) {
     assert_eq!(cancelled(&world), before);
     world.run_jobs();
     assert_eq!(cancelled(&world), 900);
-    world.set_state(endpoint, Enabled);
+    world.change_state(endpoint, Enable);
 }
 
 fn a_job_touches_nothing_else(kind: Kind) {
@@ -86,7 +86,7 @@ fn a_job_touches_nothing_else(kind: Kind) {
         world.deliveries_of(&world.tenant, query)
     };
     let before = to(&world, stays);
-    world.set_state(gone, Disabled);
+    world.change_state(gone, Disable);
     world.run_jobs();
     assert_eq!(to(&world, stays), before);
     assert_eq!(world.state(id.delivery(1)), State::Delivered);
@@ -98,12 +98,12 @@ fn several_jobs_all_end(kind: Kind) {
     let endpoints = [world.endpoint(), world.endpoint(), world.endpoint()];
     world.publish(events(300));
     for endpoint in endpoints {
-        world.set_state(endpoint, Disabled);
+        world.change_state(endpoint, Disable);
     }
     world.run_jobs();
     assert_eq!((cancelled(&world), world.due()), (900, vec![]));
     for endpoint in endpoints {
-        world.set_state(endpoint, Enabled);
+        world.change_state(endpoint, Enable);
     }
 }
 
@@ -114,12 +114,12 @@ fn what_comes_back_during_a_job_is_cancelled_too(kind: Kind) {
     world.publish(events(700));
     let leases = world.claim_all(endpoint);
     world.release_all(&leases[..600]);
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     assert_eq!(world.job_step(), JobStep::More);
     world.release(&leases[600]);
     world.finish(&leases[601], 500);
     world.run_jobs();
-    world.set_state(endpoint, Enabled);
+    world.change_state(endpoint, Enable);
     for lease in &leases[602..] {
         world.finish(lease, 500);
         assert_eq!(world.state(lease.id), State::Cancelled(CancelReason::EndpointDisabled));

@@ -2,7 +2,7 @@
 
 use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::{CancelReason, Dead, DeadReason, Due, Progress, State};
-use everhook_domain::endpoint::EndpointState::Disabled;
+use everhook_domain::endpoint::EndpointVerb::Disable;
 use everhook_store::{Act, Settled, Share, StorePolicy, Wanted};
 
 use crate::backend::Kind;
@@ -225,7 +225,7 @@ fn what_was_to_be_cancelled_is(kind: Kind) {
     let leases = world.claim_all(endpoint);
     world.act(leases[0].id, Act::Cancel).unwrap();
     world.crash();
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     assert_eq!(world.lapse(), 2);
     assert_eq!(world.state(leases[0].id), State::Cancelled(CancelReason::Requested));
     assert_eq!(world.state(leases[1].id), State::Cancelled(CancelReason::EndpointDisabled));

@@ -32,6 +32,7 @@ mod settle;
 mod sketch;
 mod source_ids;
 mod sqlite;
+mod states;
 mod tenants;
 mod world;
 
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         act::cases,
         send_again::cases,
         directory::cases,
+        states::cases,
         jobs::cases,
         reading::cases,
         idempotency::cases,

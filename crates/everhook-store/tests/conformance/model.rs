@@ -9,7 +9,7 @@ use everhook_domain::attempt::{Attempt, Trigger};
 use everhook_domain::delivery::{
     CancelReason, Due, Effect, IllegalStep, Input, Lease, Policy, Progress, State, step,
 };
-use everhook_domain::endpoint::EndpointState;
+use everhook_domain::endpoint::{EndpointState, EndpointVerb};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::schedule::Schedule;
 use everhook_domain::time::Timestamp;
@@ -44,7 +44,7 @@ enum Op {
     Release { lease: usize },
     Act { delivery: usize, act: Act },
     SendAgain { event: usize, endpoint: Option<usize> },
-    SetState { endpoint: usize, state: EndpointState },
+    ChangeState { endpoint: usize, verb: EndpointVerb },
     RunJobs,
     Crash,
     Advance { secs: u64 },
@@ -52,12 +52,13 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     let act = prop::sample::select(vec![Act::Replay, Act::Cancel, Act::Acknowledge]);
-    let state = prop::sample::select(vec![
-        EndpointState::Enabled,
-        EndpointState::Enabled,
-        EndpointState::Paused,
-        EndpointState::Disabled,
-        EndpointState::Deleted,
+    let verb = prop::sample::select(vec![
+        EndpointVerb::Enable,
+        EndpointVerb::Enable,
+        EndpointVerb::Resume,
+        EndpointVerb::Pause,
+        EndpointVerb::Disable,
+        EndpointVerb::Delete,
     ]);
     let any = 0..usize::MAX;
     prop_oneof![
@@ -72,7 +73,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (any.clone(), act).prop_map(|(delivery, act)| Op::Act { delivery, act }),
         2 => (any, prop::option::of(0..3usize))
             .prop_map(|(event, endpoint)| Op::SendAgain { event, endpoint }),
-        1 => (0..3usize, state).prop_map(|(endpoint, state)| Op::SetState { endpoint, state }),
+        1 => (0..3usize, verb).prop_map(|(endpoint, verb)| Op::ChangeState { endpoint, verb }),
         1 => Just(Op::RunJobs),
         2 => Just(Op::Crash),
         4 => prop::sample::select(vec![1, 30, 60, 300, 3_600, 90_000])
@@ -156,7 +157,7 @@ impl Run {
             Op::Release { lease } => self.release(lease),
             Op::Act { delivery, act } => self.act(delivery, act),
             Op::SendAgain { event, endpoint } => self.send_again(event, endpoint),
-            Op::SetState { endpoint, state } => self.set_state(endpoint, state),
+            Op::ChangeState { endpoint, verb } => self.change_state(endpoint, verb),
             Op::RunJobs => self.run_jobs(),
             Op::Crash => self.crash(),
             Op::Advance { secs } => self.world.advance(self::secs(secs)),
@@ -379,19 +380,29 @@ impl Run {
         }
     }
 
-    fn set_state(&mut self, endpoint: usize, state: EndpointState) {
+    fn change_state(&mut self, endpoint: usize, verb: EndpointVerb) {
         let (id, before) = self.endpoints[endpoint];
-        let set = self.world.try_set_state(id, state).map(|endpoint| endpoint.state);
-        let refused = |refusal| Err(StoreError::Refused(refusal));
-        if before == EndpointState::Deleted {
-            assert_eq!(set, refused(Refusal::EndpointDeleted));
-        } else if before != state && state.gone().is_none() && self.sweeping.contains(&endpoint) {
-            assert_eq!(set, refused(Refusal::StillCancelling));
-        } else {
-            assert_eq!(set, Ok(state));
-            self.endpoints[endpoint].1 = state;
-            if before != state && state.gone().is_some() {
+        let changed = self.world.try_change_state(id, verb).map(|endpoint| endpoint.state);
+        let state = match before.after(verb) {
+            Err(illegal) => {
+                assert_eq!(changed, Err(StoreError::Refused(Refusal::Endpoint(illegal))));
+                return;
+            }
+            Ok(EndpointState::Enabled) if self.sweeping.contains(&endpoint) => {
+                assert_eq!(changed, Err(StoreError::Refused(Refusal::StillCancelling)));
+                return;
+            }
+            Ok(state) => state,
+        };
+        assert_eq!(changed, Ok(state));
+        self.endpoints[endpoint].1 = state;
+        if before != state && state.gone().is_some() {
+            let is_due = |row: &Row| row.endpoint == endpoint && matches!(row.state, State::Due(_));
+            if self.rows.values().any(is_due) {
                 self.sweeping.insert(endpoint);
+            } else {
+                self.sweeping.remove(&endpoint);
+                self.cancel_all(endpoint);
             }
         }
     }
@@ -399,12 +410,17 @@ impl Run {
     fn run_jobs(&mut self) {
         self.world.run_jobs();
         for endpoint in std::mem::take(&mut self.sweeping) {
-            let reason = self.gone(endpoint).unwrap();
-            let ids = self.rows.iter().filter(|(_, row)| row.endpoint == endpoint);
-            for id in ids.map(|(id, _)| *id).collect::<Vec<_>>() {
-                // What has ended stays as it is.
-                let _ended = self.step(id, Input::Cancel(reason));
-            }
+            self.cancel_all(endpoint);
+        }
+    }
+
+    /// What a sweep comes to.
+    fn cancel_all(&mut self, endpoint: usize) {
+        let reason = self.gone(endpoint).unwrap();
+        let ids = self.rows.iter().filter(|(_, row)| row.endpoint == endpoint);
+        for id in ids.map(|(id, _)| *id).collect::<Vec<_>>() {
+            // What has ended stays as it is.
+            let _ended = self.step(id, Input::Cancel(reason));
         }
     }
 

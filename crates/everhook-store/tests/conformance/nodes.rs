@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use everhook_domain::endpoint::EndpointState::{Disabled, Enabled};
+use everhook_domain::endpoint::EndpointVerb::{Disable, Enable};
 use everhook_store::{Change, Claimed, JobStep, Settled, Store, Wanted};
 
 use crate::backend::Kind;
@@ -108,7 +108,7 @@ fn a_change_holds_on_the_other_node(kind: Kind) {
     assert_eq!(deliveries(&world), 0);
     let endpoint = world.endpoint();
     assert_eq!(deliveries(&world), 1);
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     let claimed = world.wait(there.claim(vec![everything(endpoint)], world.now)).unwrap();
     assert_eq!(claimed.0, []);
     assert_eq!(deliveries(&world), 0);
@@ -117,7 +117,7 @@ fn a_change_holds_on_the_other_node(kind: Kind) {
     let shop = world.add_tenant("shop");
     world.endpoint_for(&shop, &["*"]);
     world.run_jobs();
-    world.set_state(endpoint, Enabled);
+    world.change_state(endpoint, Enable);
     assert_eq!(deliveries(&world), 1);
 }
 
@@ -125,7 +125,7 @@ fn a_disable_holds_on_the_other_node_at_once(kind: Kind) {
     let mut world = World::new(kind);
     let endpoint = world.endpoint();
     let (nodes, tenant) = (pair(&mut world), world.tenant.clone());
-    let disable = Change::SetEndpointState { tenant: tenant.clone(), endpoint, state: Disabled };
+    let disable = Change::ActOnEndpoint { tenant: tenant.clone(), endpoint, verb: Disable };
     let answered = Arc::new(AtomicBool::new(false));
     let published = world.at_once(60, |number, _, now| {
         let [here, there] = [number % 2, (number + 1) % 2].map(|node| Arc::clone(&nodes[node]));
@@ -169,7 +169,7 @@ fn two_nodes_share_the_jobs(kind: Kind) {
     let endpoints = [world.endpoint(), world.endpoint()];
     world.publish(events(700));
     for endpoint in endpoints {
-        world.set_state(endpoint, Disabled);
+        world.change_state(endpoint, Disable);
     }
     let nodes = pair(&mut world);
     world.at_once(6, |number, _, now| {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::CancelReason::{EndpointDeleted, EndpointDisabled};
 use everhook_domain::delivery::{Due, IllegalStep, Progress, State};
-use everhook_domain::endpoint::EndpointState::{Deleted, Disabled, Enabled, Paused};
+use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable, Pause};
 use everhook_domain::event::{Origin, data_of_stored};
 use everhook_domain::id::EndpointId;
 use everhook_store::{AcceptedEvent, EventRecord, Refusal, Settled, Share, StoreError};
@@ -126,9 +126,9 @@ fn an_event_that_nobody_wants_is_accepted(kind: Kind) {
 
 fn a_paused_endpoint_gets_deliveries_and_a_gone_one_none(kind: Kind) {
     let world = World::new(kind);
-    let endpoints = [Enabled, Paused, Disabled, Deleted].map(|state| {
+    let endpoints = [Enable, Pause, Disable, Delete].map(|verb| {
         let endpoint = world.endpoint();
-        world.set_state(endpoint, state);
+        world.change_state(endpoint, verb);
         endpoint
     });
     let accepted = world.publish_one(event(TYPE, "{}"));
@@ -215,9 +215,9 @@ fn a_test_event_goes_to_one_endpoint(kind: Kind) {
 fn a_test_event_for_an_endpoint_that_is_gone_is_refused(kind: Kind) {
     let world = World::new(kind);
     let unknown = EndpointId::from_parts(1, 999, 7, 0);
-    for (state, reason) in [(Disabled, EndpointDisabled), (Deleted, EndpointDeleted)] {
+    for (verb, reason) in [(Disable, EndpointDisabled), (Delete, EndpointDeleted)] {
         let endpoint = world.endpoint();
-        world.set_state(endpoint, state);
+        world.change_state(endpoint, verb);
         let refused = StoreError::Refused(Refusal::Step(IllegalStep::EndpointGone(reason)));
         assert_eq!(world.publish_test(endpoint), Err(refused));
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use everhook_domain::endpoint::EndpointState::{Disabled, Enabled, Paused};
+use everhook_domain::endpoint::EndpointVerb::{Disable, Enable, Pause};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::schedule::Schedule;
 use everhook_domain::time::Timestamp;
@@ -361,10 +361,10 @@ fn health_tells_of_writing_and_waiting(kind: Kind) {
     world.publish(vec![event("a", "1")]);
     let second = world.now;
     assert_eq!(health(&world).oldest_due, Some(first));
-    world.set_state(two, Paused);
+    world.change_state(two, Pause);
     assert_eq!(health(&world).oldest_due, Some(second), "a paused lane waits on purpose");
-    world.set_state(two, Enabled);
-    world.set_state(two, Disabled);
+    world.change_state(two, Enable);
+    world.change_state(two, Disable);
     assert_eq!(health(&world).oldest_due, Some(second));
     world.claim_all(one);
     assert_eq!(health(&world), StoreHealth { writable: true, oldest_due: None });

@@ -3,12 +3,12 @@
 use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::CancelReason::{EndpointDeleted, EndpointDisabled};
 use everhook_domain::delivery::{Due, IllegalStep, Progress, State};
-use everhook_domain::endpoint::EndpointState::{Deleted, Disabled, Paused};
+use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Pause};
 use everhook_domain::id::{EndpointId, EventId};
 use everhook_store::{Change, DeliveryRecord, Refusal, SentAgain, Share, StoreError};
 
 use crate::backend::Kind;
-use crate::sketch::{TYPE, event, events, secrets, secs, settings};
+use crate::sketch::{TYPE, event, events, secs, settings};
 use crate::world::World;
 use crate::{Case, case};
 
@@ -48,7 +48,6 @@ fn every_delivery_and_every_new_match(kind: Kind) {
         endpoint: two,
         expected_version: 1,
         settings: settings(&["invoice.*"]),
-        secrets: secrets(1),
     };
     world.change(change).unwrap();
     world.advance(secs(9));
@@ -138,8 +137,8 @@ fn endpoints_that_are_gone_are_left_out(kind: Kind) {
     let world = World::new(kind);
     let [one, two, three] = [world.endpoint(), world.endpoint(), world.endpoint()];
     let id = world.publish_one(event(TYPE, "1")).id;
-    world.set_state(one, Disabled);
-    world.set_state(three, Deleted);
+    world.change_state(one, Disable);
+    world.change_state(three, Delete);
     world.run_jobs();
     let sent = world.send_again(id, None).unwrap();
     assert_eq!(endpoints(&sent), [two]);
@@ -151,7 +150,7 @@ fn with_every_endpoint_gone_it_is_refused(kind: Kind) {
     let world = World::new(kind);
     let one = world.endpoint();
     let id = world.publish_one(event(TYPE, "1")).id;
-    world.set_state(one, Disabled);
+    world.change_state(one, Disable);
     world.run_jobs();
     let refused = Refusal::Step(IllegalStep::EndpointGone(EndpointDisabled));
     assert_eq!(world.send_again(id, None), Err(refused.into()));
@@ -162,12 +161,12 @@ fn with_every_endpoint_gone_it_is_refused(kind: Kind) {
 
 fn a_named_endpoint_that_is_gone_is_refused(kind: Kind) {
     let world = World::new(kind);
-    for (state, reason) in [(Disabled, EndpointDisabled), (Deleted, EndpointDeleted)] {
+    for (verb, reason) in [(Disable, EndpointDisabled), (Delete, EndpointDeleted)] {
         let [with, without] = [&["*"], &["invoice.*"]]
             .map(|event_types| world.endpoint_for(&world.tenant, event_types));
         let id = world.publish_one(event(TYPE, "1")).id;
         for endpoint in [with, without] {
-            world.set_state(endpoint, state);
+            world.change_state(endpoint, verb);
             let refused = Refusal::Step(IllegalStep::EndpointGone(reason));
             assert_eq!(world.send_again(id, Some(endpoint)), Err(refused.into()));
         }
@@ -180,7 +179,7 @@ fn a_paused_endpoint_waits(kind: Kind) {
     let endpoint = world.endpoint();
     let id = world.publish_one(event(TYPE, "1")).id;
     world.send(endpoint, 200);
-    world.set_state(endpoint, Paused);
+    world.change_state(endpoint, Pause);
     assert_eq!(world.send_again(id, Some(endpoint)).unwrap().len(), 1);
     assert!(matches!(world.state(id.delivery(1)), State::Due(_)));
 }

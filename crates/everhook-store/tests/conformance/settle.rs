@@ -5,7 +5,7 @@ use everhook_domain::attempt::{
 };
 use everhook_domain::delivery::CancelReason::{EndpointDeleted, EndpointDisabled};
 use everhook_domain::delivery::{Dead, DeadReason, Due, State, Token};
-use everhook_domain::endpoint::EndpointState::{Deleted, Disabled, Enabled};
+use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable};
 use everhook_domain::schedule::Schedule;
 use everhook_store::{Act, Settled, Settlement, SettlementResult, Share, StorePolicy, Wanted};
 
@@ -308,13 +308,13 @@ fn a_test_is_sent_once_and_gives_no_warning(kind: Kind) {
 }
 
 fn a_failure_at_an_endpoint_that_is_gone_cancels(kind: Kind) {
-    for (state, reason) in [(Disabled, EndpointDisabled), (Deleted, EndpointDeleted)] {
+    for (verb, reason) in [(Disable, EndpointDisabled), (Delete, EndpointDeleted)] {
         for jobs_first in [false, true] {
             let world = World::new(kind);
             let endpoint = world.endpoint();
             world.publish(events(1));
             let lease = world.claim_one(endpoint);
-            world.set_state(endpoint, state);
+            world.change_state(endpoint, verb);
             if jobs_first {
                 world.run_jobs();
             }
@@ -333,11 +333,11 @@ fn a_success_at_an_endpoint_that_is_gone_counts(kind: Kind) {
     world.publish(events(2));
     let leases = world.claim_all(endpoint);
     world.act(leases[0].id, Act::Replay).unwrap();
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     world.run_jobs();
     assert_eq!(world.finish(&leases[0], 200), Settled::Recorded);
     assert_eq!(world.state(leases[0].id), State::Delivered);
-    world.set_state(endpoint, Enabled);
+    world.change_state(endpoint, Enable);
     assert_eq!(world.finish(&leases[1], 500), Settled::Recorded);
     assert_eq!(world.state(leases[1].id), State::Cancelled(EndpointDisabled));
     assert_eq!(world.due(), []);
@@ -348,7 +348,7 @@ fn a_release_at_an_endpoint_that_is_gone_cancels(kind: Kind) {
     let endpoint = world.endpoint();
     world.publish(events(1));
     let lease = world.claim_one(endpoint);
-    world.set_state(endpoint, Disabled);
+    world.change_state(endpoint, Disable);
     assert_eq!(world.release(&lease), Settled::Recorded);
     assert_eq!(world.state(lease.id), State::Cancelled(EndpointDisabled));
     assert_eq!(world.attempts(lease.id), []);

@@ -81,8 +81,12 @@ pub(crate) fn settings(event_types: &[&str]) -> Box<EndpointSettings> {
     })
 }
 
+pub(crate) fn secret(byte: u8) -> Secret {
+    Secret::from_bytes([byte; 32])
+}
+
 pub(crate) fn secrets(byte: u8) -> SecretSet {
-    SecretSet::new(Secret::from_bytes([byte; 32]))
+    SecretSet::new(secret(byte))
 }
 
 /// Everything in one lane.

@@ -1,7 +1,7 @@
 //! Nothing reaches across tenants, whatever the verb.
 
 use everhook_domain::delivery::{Due, State};
-use everhook_domain::endpoint::EndpointState::Paused;
+use everhook_domain::endpoint::EndpointVerb::Pause;
 use everhook_domain::id::{EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_store::{
@@ -10,7 +10,7 @@ use everhook_store::{
 };
 
 use crate::backend::Kind;
-use crate::sketch::{claim, event, events, publish_in, secrets, settings, tenant};
+use crate::sketch::{claim, event, events, publish_in, secret, secs, settings, tenant};
 use crate::world::World;
 use crate::{Case, case};
 
@@ -126,15 +126,20 @@ fn changes_reach_the_tenants_own(kind: Kind) {
     let directory = world.store.directory().unwrap();
     assert!(directory.endpoint_of(&stranger, endpoint).is_none());
     assert!(directory.endpoints_of(&stranger).iter().all(|found| found.id != endpoint));
-    let state = Change::SetEndpointState { tenant: stranger.clone(), endpoint, state: Paused };
+    let state = Change::ActOnEndpoint { tenant: stranger.clone(), endpoint, verb: Pause };
     let update = Change::UpdateEndpoint {
-        tenant: stranger,
+        tenant: stranger.clone(),
         endpoint,
         expected_version: 1,
         settings: settings(&["*"]),
-        secrets: secrets(1),
     };
-    for change in [state, update] {
+    let rotation = Change::RotateSecret {
+        tenant: stranger.clone(),
+        endpoint,
+        secret: secret(2),
+        overlap: secs(60),
+    };
+    for change in [state, update, rotation] {
         assert_eq!(world.change(change).map(drop), not_found());
     }
     let after = world.store.directory().unwrap();

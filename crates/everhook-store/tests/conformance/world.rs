@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use everhook_domain::attempt::Attempt;
 use everhook_domain::delivery::{Progress, State};
-use everhook_domain::endpoint::{Endpoint, EndpointState};
+use everhook_domain::endpoint::{Endpoint, EndpointVerb};
 use everhook_domain::event::NewEvent;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
@@ -159,19 +159,19 @@ impl World {
         Ok(changed.done().unwrap())
     }
 
-    pub(crate) fn try_set_state(
+    pub(crate) fn try_change_state(
         &self,
         endpoint: EndpointId,
-        state: EndpointState,
+        verb: EndpointVerb,
     ) -> Result<Arc<Endpoint>, StoreError> {
         let tenant = self.tenant.clone();
-        let changed = self.change(Change::SetEndpointState { tenant, endpoint, state })?;
+        let changed = self.change(Change::ActOnEndpoint { tenant, endpoint, verb })?;
         Ok(changed.unwrap())
     }
 
-    /// Sets an endpoint's state; jobs have not run yet.
-    pub(crate) fn set_state(&self, endpoint: EndpointId, state: EndpointState) {
-        self.try_set_state(endpoint, state).unwrap();
+    /// Changes an endpoint's state; jobs have not run yet.
+    pub(crate) fn change_state(&self, endpoint: EndpointId, verb: EndpointVerb) {
+        self.try_change_state(endpoint, verb).unwrap();
     }
 
     /// Runs jobs until none has work.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use everhook_domain::endpoint::{Endpoint, EndpointState};
+use everhook_domain::endpoint::{Endpoint, EndpointState, EndpointVerb};
 use everhook_domain::event::{Envelope, EventType, NewEvent, Origin, TEST_TYPE};
 use everhook_domain::id::{DeliveryId, EndpointId, kind};
 use everhook_domain::secret::{Secret, SecretSet};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::{
-    Change, Claimed, Directory, Page, Position, Publish, Published, Refusal, StoreError, Targets,
+    Change, Directory, Page, Position, Publish, Published, Refusal, StoreError, Targets,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -109,7 +109,6 @@ pub(super) async fn change(
             endpoint: id,
             expected_version: current.version,
             settings: Box::new(settings),
-            secrets: current.secrets.clone(),
         };
         let now = app.now();
         match app.store.change(change, None, now).await {
@@ -132,8 +131,7 @@ pub(super) async fn delete(
 ) -> Result<Response, Problem> {
     let admitted = app.admit(request.headers())?;
     let (id, tenant) = (id.id()?, admitted.caller.tenant);
-    find(&admitted.directory, &tenant, id)?;
-    let change = Change::SetEndpointState { tenant, endpoint: id, state: EndpointState::Deleted };
+    let change = Change::ActOnEndpoint { tenant, endpoint: id, verb: EndpointVerb::Delete };
     let changed = app.store.change(change, None, app.now()).await;
     changed.map_err(|error| gone_is_not_found(app.problem(&error)))?;
     Ok(answer::empty())
@@ -149,34 +147,15 @@ pub(super) async fn rotate_secret(
     let sent = app.admit_post(request, app.settings.body_limits.body_bytes_max).await?;
     let id = id.id()?;
     expect_nothing(sent.body.bytes())?;
-    let tenant = &sent.admitted.caller.tenant;
     let (secret, now) = (new_secret(&app), app.now());
-    let answering = answer_with_secret(StatusCode::OK, secret.clone(), now);
-    for _ in 0..CHANGE_TRIES {
-        let directory = app.store.directory().map_err(|error| app.problem(&error))?;
-        let current = directory.endpoint_of(tenant, id).ok_or_else(not_found)?;
-        let rotated = current.secrets.rotate(secret.clone(), now, app.settings.secret_overlap);
-        let secrets = match rotated {
-            Ok(secrets) => secrets,
-            Err(error) => {
-                let gone = current.state == EndpointState::Deleted;
-                let refused = Problem::from(Refusal::Secrets(error));
-                let problem = if gone { not_found() } else { refused };
-                return unless_remembered(&app, &sent, current, &answering, problem).await;
-            }
-        };
-        let change = update(current, current.version, secrets);
-        let claim = answering.claim(sent.keyed.as_ref(), &app.settings.entropy);
-        match app.store.change(change, claim, now).await {
-            Err(StoreError::Refused(Refusal::VersionChanged)) => {}
-            claimed => {
-                return answering
-                    .respond(&app, sent.keyed.as_ref(), claimed)
-                    .map_err(gone_is_not_found);
-            }
-        }
-    }
-    Err(Problem::from(Refusal::VersionChanged))
+    let change = Change::RotateSecret {
+        tenant: sent.admitted.caller.tenant.clone(),
+        endpoint: id,
+        secret: secret.clone(),
+        overlap: app.settings.secret_overlap,
+    };
+    let answering = answer_with_secret(StatusCode::OK, secret, now);
+    run(&app, &sent, change, &answering, now).await.map_err(gone_is_not_found)
 }
 
 /// `POST /api/v1/endpoints/{id}/pause`: 200; deliveries are made and wait.
@@ -185,7 +164,7 @@ pub(super) async fn pause(
     id: Named<kind::Endpoint>,
     request: Request,
 ) -> Result<Response, Problem> {
-    set_state(&app, id, request, StateVerb::Pause).await
+    act(&app, id, request, EndpointVerb::Pause).await
 }
 
 /// `POST /api/v1/endpoints/{id}/resume`: 200; what has waited is sent.
@@ -194,7 +173,7 @@ pub(super) async fn resume(
     id: Named<kind::Endpoint>,
     request: Request,
 ) -> Result<Response, Problem> {
-    set_state(&app, id, request, StateVerb::Resume).await
+    act(&app, id, request, EndpointVerb::Resume).await
 }
 
 /// `POST /api/v1/endpoints/{id}/disable`: 200; no request starts after this, what waits is
@@ -204,7 +183,7 @@ pub(super) async fn disable(
     id: Named<kind::Endpoint>,
     request: Request,
 ) -> Result<Response, Problem> {
-    set_state(&app, id, request, StateVerb::Disable).await
+    act(&app, id, request, EndpointVerb::Disable).await
 }
 
 /// `POST /api/v1/endpoints/{id}/enable`: 200; events accepted from now on are delivered.
@@ -213,53 +192,24 @@ pub(super) async fn enable(
     id: Named<kind::Endpoint>,
     request: Request,
 ) -> Result<Response, Problem> {
-    set_state(&app, id, request, StateVerb::Enable).await
+    act(&app, id, request, EndpointVerb::Enable).await
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StateVerb {
-    Pause,
-    Resume,
-    Disable,
-    Enable,
-}
-
-impl StateVerb {
-    const fn state(self) -> EndpointState {
-        match self {
-            Self::Pause => EndpointState::Paused,
-            Self::Resume | Self::Enable => EndpointState::Enabled,
-            Self::Disable => EndpointState::Disabled,
-        }
-    }
-
-    /// Pausing and resuming are no way around enabling.
-    const fn needs_usable(self) -> bool {
-        matches!(self, Self::Pause | Self::Resume)
-    }
-}
-
-async fn set_state(
+async fn act(
     app: &App,
     id: Named<kind::Endpoint>,
     request: Request,
-    verb: StateVerb,
+    verb: EndpointVerb,
 ) -> Result<Response, Problem> {
     let sent = app.admit_post(request, app.settings.body_limits.body_bytes_max).await?;
     let id = id.id()?;
     expect_nothing(sent.body.bytes())?;
-    let (tenant, now) = (&sent.admitted.caller.tenant, app.now());
+    let (tenant, now) = (sent.admitted.caller.tenant.clone(), app.now());
     let answering = Answering::plain(move |changed: &Changed| match changed {
         Some(endpoint) => Rendered::json(StatusCode::OK, &ShownEndpoint::new(endpoint, now)),
         None => Rendered::json(StatusCode::OK, &()),
     });
-    let current = sent.admitted.directory.endpoint_of(tenant, id).ok_or_else(not_found)?;
-    if let Some(reason) = current.state.gone().filter(|_| verb.needs_usable()) {
-        let problem = gone_is_not_found(Problem::from(reason));
-        return unless_remembered(app, &sent, current, &answering, problem).await;
-    }
-    let change =
-        Change::SetEndpointState { tenant: tenant.clone(), endpoint: id, state: verb.state() };
+    let change = Change::ActOnEndpoint { tenant, endpoint: id, verb };
     run(app, &sent, change, &answering, now).await.map_err(gone_is_not_found)
 }
 
@@ -329,39 +279,6 @@ async fn run(
     let claim = answering.claim(sent.keyed.as_ref(), &app.settings.entropy);
     let claimed = app.store.change(change, claim, now).await;
     answering.respond(app, sent.keyed.as_ref(), claimed)
-}
-
-/// The answer that the request's key remembers, if there is one, else the problem: a request that
-/// would be refused today may still be the retry of one that was done. The store is asked with a
-/// change of a version that no endpoint has, which it can only answer from its records.
-async fn unless_remembered(
-    app: &App,
-    sent: &Sent<'_>,
-    current: &Endpoint,
-    answering: &Answering<Changed>,
-    problem: Problem,
-) -> Result<Response, Problem> {
-    let Some(claim) = answering.claim(sent.keyed.as_ref(), &app.settings.entropy) else {
-        return Err(problem);
-    };
-    let impossible = update(current, 0, current.secrets.clone());
-    match app.store.change(impossible, Some(claim), app.now()).await {
-        Ok(claimed @ (Claimed::Replayed(_) | Claimed::Mismatch)) => {
-            answering.respond(app, sent.keyed.as_ref(), Ok(claimed))
-        }
-        Ok(Claimed::Done(_)) | Err(StoreError::Refused(_)) => Err(problem),
-        Err(error) => Err(app.problem(&error)),
-    }
-}
-
-fn update(current: &Endpoint, expected_version: u64, secrets: SecretSet) -> Change {
-    Change::UpdateEndpoint {
-        tenant: current.tenant.clone(),
-        endpoint: current.id,
-        expected_version,
-        settings: Box::new(current.settings.clone()),
-        secrets,
-    }
 }
 
 fn new_secret(app: &App) -> Secret {

@@ -232,7 +232,8 @@ async fn states() {
         ("pause", 409, "endpoint-disabled"),
         ("resume", 409, "endpoint-disabled"),
         ("test", 409, "endpoint-disabled"),
-        ("enable", 409, "still-cancelling"),
+        ("enable", 200, "enabled"),
+        ("resume", 200, "enabled"),
     ] {
         let reply = api.post(&format!("{path}/{verb}"), "").await;
         assert_eq!(reply.status, status, "{verb}");
@@ -241,15 +242,42 @@ async fn states() {
             _ => assert_eq!(reply.slug(), expected, "{verb}"),
         }
     }
+    let refused = api.post(&format!("{path}/pause"), r#"{"for":"1h"}"#).await;
+    assert_eq!((refused.status, refused.pointers()), (422, vec!["/for".to_owned()]));
+}
+
+/// A key remembers what was done, also when it could not be done any more.
+#[tokio::test]
+async fn a_state_verb_that_was_done_is_remembered() {
+    let api = Api::new();
+    let path = format!("/api/v1/endpoints/{}", api.endpoint().await);
+    let paused = api.post_keyed(&format!("{path}/pause"), "k", "").await;
+    api.post(&format!("{path}/disable"), "").await.expect(StatusCode::OK);
+    let again = api.post_keyed(&format!("{path}/pause"), "k", "").await;
+    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
+    assert_eq!(again.body, paused.body);
+    let other = api.post_keyed(&format!("{path}/pause"), "other", "").await;
+    assert_eq!((other.status, other.slug().as_str()), (409, "endpoint-disabled"));
+    api.post(&format!("{path}/enable"), "").await.expect(StatusCode::OK);
+    let later = api.post_keyed(&format!("{path}/pause"), "other", "").await;
+    assert_eq!(later.expect(StatusCode::OK)["state"], "paused", "a refusal leaves the key free");
+}
+
+#[tokio::test]
+async fn enabling_waits_only_for_what_is_being_cancelled() {
+    let api = Api::new();
+    let path = format!("/api/v1/endpoints/{}", api.endpoint().await);
+    api.event("a").await;
+    api.post(&format!("{path}/disable"), "").await.expect(StatusCode::OK);
     let waits = api.post(&format!("{path}/enable"), "").await;
+    assert_eq!((waits.status, waits.slug().as_str()), (409, "still-cancelling"));
     assert_eq!(waits.header("retry-after"), Some("1"));
+    assert!(text(&waits.json()["detail"]).contains("still being cancelled"));
     while everhook_store::Jobs::step(&*api.store, api.now()).await.expect("a step")
         == everhook_store::JobStep::More
     {}
     let enabled = api.post(&format!("{path}/enable"), "").await.expect(StatusCode::OK);
     assert_eq!(enabled["state"], "enabled");
-    let refused = api.post(&format!("{path}/pause"), r#"{"for":"1h"}"#).await;
-    assert_eq!((refused.status, refused.pointers()), (422, vec!["/for".to_owned()]));
 }
 
 #[tokio::test]
