@@ -34,6 +34,7 @@ mod source_ids;
 mod sqlite;
 mod states;
 mod tenants;
+mod unusable;
 mod world;
 
 use std::process::ExitCode;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         reading::cases,
         idempotency::cases,
         tenants::cases,
+        unusable::cases,
         cases::cases,
         model::cases,
     ];

@@ -13,3 +13,4 @@ mod idempotency;
 mod problems;
 mod refusals;
 mod server;
+mod unusable;
