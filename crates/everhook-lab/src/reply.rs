@@ -182,6 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "tokio's paused time is the time here")]
     async fn steps_follow_one_another_until_one_ends_the_connection() {
         let (mut client, mut server) = tokio::io::duplex(64);
         let second = Duration::from_secs(1);
