@@ -40,6 +40,8 @@ pub type EventId = Id<kind::Event>;
 pub type EndpointId = Id<kind::Endpoint>;
 /// The id of a delivery, `dlv_…`.
 pub type DeliveryId = Id<kind::Delivery>;
+/// The id of a bulk replay, and of other work on many deliveries, `rpl_…`.
+pub type ReplayId = Id<kind::Replay>;
 
 /// The kinds of ids.
 pub mod kind {
@@ -54,6 +56,9 @@ pub mod kind {
     /// Deliveries.
     #[derive(Debug)]
     pub enum Delivery {}
+    /// Bulk replays.
+    #[derive(Debug)]
+    pub enum Replay {}
 
     impl Kind for Event {
         const PREFIX: &'static str = "evt_";
@@ -66,6 +71,10 @@ pub mod kind {
     impl Kind for Delivery {
         const PREFIX: &'static str = "dlv_";
         const NAME: &'static str = "delivery";
+    }
+    impl Kind for Replay {
+        const PREFIX: &'static str = "rpl_";
+        const NAME: &'static str = "replay";
     }
 }
 

@@ -19,6 +19,7 @@
 //! | [`signature`] | the Standard Webhooks signature |
 //! | [`schedule`] | when the attempts of a round are due |
 //! | [`delivery`] | the state machine of a delivery |
+//! | [`bulk`] | work on many deliveries: which, how fast, what becomes of each |
 //! | [`attempt`] | the result of one attempt |
 //! | [`health`] | what an endpoint's last results say about it |
 //! | [`key`] | how deduplication keys are hashed |
@@ -27,6 +28,7 @@
 
 pub mod address;
 pub mod attempt;
+pub mod bulk;
 pub mod delivery;
 pub mod endpoint;
 pub mod endpoint_url;

@@ -10,12 +10,14 @@
 //! | [`Sending`] | events in, deliveries leased, results recorded |
 //! | [`DirectoryStore`] | tenants and endpoints |
 //! | [`Jobs`] | long work in small steps |
+//! | [`Bulk`] | work on many deliveries at once |
 //! | [`Reading`] | single things, lists and health |
 //! | [`Handoff`] | how the store tells the engine of work, the only call upwards |
 //!
 //! Every method that depends on time takes `now`, which must not go back
 //! ([`SteadyTime`](everhook_domain::time::SteadyTime)).
 
+mod bulk;
 mod claim;
 mod code;
 mod directory;
@@ -30,6 +32,7 @@ mod sending;
 mod share;
 pub mod sqlite;
 
+pub use bulk::{Bulk, BulkRecord, BulkRequest, BulkStarted};
 pub use claim::{Claim, Claimed, Render};
 pub use directory::{Change, Directory, DirectoryStore, ENDPOINTS_PER_TENANT_MAX};
 pub use error::{Refusal, StoreError};
@@ -46,6 +49,6 @@ pub use sending::{
 pub use share::Share;
 
 /// Everything a running server needs of a store.
-pub trait Store: Sending + DirectoryStore + Jobs + Reading {}
+pub trait Store: Sending + DirectoryStore + Jobs + Bulk + Reading {}
 
-impl<T: Sending + DirectoryStore + Jobs + Reading> Store for T {}
+impl<T: Sending + DirectoryStore + Jobs + Bulk + Reading> Store for T {}

@@ -4,6 +4,7 @@ mod deliveries;
 mod endpoints;
 mod events;
 mod health;
+mod replays;
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -41,11 +42,15 @@ pub fn router(store: Arc<dyn Store>, settings: WebSettings) -> Router {
         .route("/api/v1/endpoints/{id}/disable", post(endpoints::disable))
         .route("/api/v1/endpoints/{id}/enable", post(endpoints::enable))
         .route("/api/v1/endpoints/{id}/test", post(endpoints::test))
+        .route("/api/v1/endpoints/{id}/catch-up", post(replays::catch_up))
         .route("/api/v1/deliveries", get(deliveries::list))
+        .route("/api/v1/deliveries/acknowledge", post(replays::acknowledge))
         .route("/api/v1/deliveries/{id}", get(deliveries::read))
         .route("/api/v1/deliveries/{id}/replay", post(deliveries::replay))
         .route("/api/v1/deliveries/{id}/cancel", post(deliveries::cancel))
         .route("/api/v1/deliveries/{id}/acknowledge", post(deliveries::acknowledge))
+        .route("/api/v1/replays", post(replays::create).get(replays::list))
+        .route("/api/v1/replays/{id}", get(replays::read).delete(replays::cancel))
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(Arc::new(App::new(store, settings)))

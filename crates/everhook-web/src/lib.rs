@@ -36,4 +36,4 @@ pub mod settings;
 pub use access::Access;
 pub use api::router;
 pub use server::{ServerLimits, serve};
-pub use settings::{BodyLimits, Entropy, Now, WebSettings};
+pub use settings::{BodyLimits, Entropy, Now, ReplayRates, WebSettings};

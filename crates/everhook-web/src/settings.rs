@@ -40,6 +40,21 @@ impl Default for BodyLimits {
     }
 }
 
+/// How fast deliveries are set going that are replayed in bulk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayRates {
+    /// In a second, where none is asked for (`replay.rate_per_second`).
+    pub default_per_second: u32,
+    /// The most that may be asked for (`replay.rate_per_second_max`).
+    pub max_per_second: u32,
+}
+
+impl Default for ReplayRates {
+    fn default() -> Self {
+        Self { default_per_second: 500, max_per_second: 10_000 }
+    }
+}
+
 /// Everything that the web side depends on besides the store.
 #[derive(Clone)]
 pub struct WebSettings {
@@ -57,6 +72,8 @@ pub struct WebSettings {
     pub body_limits: BodyLimits,
     /// `/readyz` turns bad when a delivery has been due for longer.
     pub ready_due_age_max: Duration,
+    /// The pace of bulk replays.
+    pub replay_rates: ReplayRates,
 }
 
 impl fmt::Debug for WebSettings {
@@ -67,6 +84,7 @@ impl fmt::Debug for WebSettings {
             .field("secret_overlap", &self.secret_overlap)
             .field("body_limits", &self.body_limits)
             .field("ready_due_age_max", &self.ready_due_age_max)
+            .field("replay_rates", &self.replay_rates)
             .finish_non_exhaustive()
     }
 }
@@ -82,6 +100,7 @@ impl WebSettings {
             secret_overlap: Duration::from_secs(24 * 3_600),
             body_limits: BodyLimits::default(),
             ready_due_age_max: Duration::from_secs(300),
+            replay_rates: ReplayRates::default(),
         }
     }
 }

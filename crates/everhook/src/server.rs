@@ -17,7 +17,7 @@ use everhook_engine::{Engine, EngineSettings, Intake};
 use everhook_store::StorePolicy;
 use everhook_store::sqlite::{GroupCommit, OpenError, SqliteOptions, SqliteStore};
 use everhook_web::endpoint::EndpointRules;
-use everhook_web::{Access, BodyLimits, Now, ServerLimits, WebSettings};
+use everhook_web::{Access, BodyLimits, Now, ReplayRates, ServerLimits, WebSettings};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -248,6 +248,10 @@ fn web_settings(
         timeout: config.server.body_timeout,
     };
     settings.ready_due_age_max = config.server.ready_overdue_max;
+    settings.replay_rates = ReplayRates {
+        default_per_second: config.replay.rate_per_second,
+        max_per_second: config.replay.rate_per_second_max,
+    };
     settings
 }
 

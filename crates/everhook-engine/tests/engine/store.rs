@@ -7,16 +7,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use everhook_domain::delivery::State;
 use everhook_domain::endpoint::Endpoint;
-use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_engine::EngineSettings;
 use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
-    Act, Change, Claim, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory,
-    DirectoryStore, EventDetail, EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery,
-    Page, PageRequest, Publish, Published, Reading, Sending, SentAgain, Settled, Settlement,
-    StoreError, StoreHealth, Wanted,
+    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Claim, Claimed, DeliveryDetail,
+    DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail, EventQuery, EventRecord,
+    JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish, Published, Reading,
+    Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
 };
 
 use crate::world::{World, answers};
@@ -140,6 +140,39 @@ impl Jobs for FaultyStore {
     async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
         self.check()?;
         self.inner.step(now).await
+    }
+}
+
+#[async_trait]
+impl Bulk for FaultyStore {
+    async fn start_bulk(
+        &self,
+        request: BulkRequest,
+        claim: Option<Claim<BulkStarted>>,
+        now: Timestamp,
+    ) -> Result<Claimed<BulkStarted>, StoreError> {
+        self.inner.start_bulk(request, claim, now).await
+    }
+
+    async fn cancel_bulk(
+        &self,
+        tenant: TenantId,
+        id: ReplayId,
+        now: Timestamp,
+    ) -> Result<BulkRecord, StoreError> {
+        self.inner.cancel_bulk(tenant, id, now).await
+    }
+
+    async fn bulk(&self, tenant: TenantId, id: ReplayId) -> Result<Option<BulkRecord>, StoreError> {
+        self.inner.bulk(tenant, id).await
+    }
+
+    async fn bulks(
+        &self,
+        tenant: TenantId,
+        page: PageRequest,
+    ) -> Result<Page<BulkRecord>, StoreError> {
+        self.inner.bulks(tenant, page).await
     }
 }
 

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use async_trait::async_trait;
 use everhook_domain::endpoint::Endpoint;
-use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
-    Act, Change, Claim, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory,
-    DirectoryStore, EventDetail, EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery,
-    Page, PageRequest, Publish, Published, Reading, Sending, SentAgain, Settled, Settlement,
-    StoreError, StoreHealth, Wanted,
+    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Claim, Claimed, DeliveryDetail,
+    DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail, EventQuery, EventRecord,
+    JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish, Published, Reading,
+    Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
 };
 
 use crate::process::{Life, Phase};
@@ -207,6 +207,40 @@ impl DirectoryStore for Front {
 impl Jobs for Front {
     async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
         self.own("step", async |store| store.step(now).await).await
+    }
+}
+
+#[async_trait]
+impl Bulk for Front {
+    async fn start_bulk(
+        &self,
+        request: BulkRequest,
+        claim: Option<Claim<BulkStarted>>,
+        now: Timestamp,
+    ) -> Result<Claimed<BulkStarted>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| store.start_bulk(request, claim, now).await;
+        self.own("start_bulk", call).await
+    }
+
+    async fn cancel_bulk(
+        &self,
+        tenant: TenantId,
+        id: ReplayId,
+        now: Timestamp,
+    ) -> Result<BulkRecord, StoreError> {
+        self.own("cancel_bulk", async |store| store.cancel_bulk(tenant, id, now).await).await
+    }
+
+    async fn bulk(&self, tenant: TenantId, id: ReplayId) -> Result<Option<BulkRecord>, StoreError> {
+        self.own("bulk", async |store| store.bulk(tenant, id).await).await
+    }
+
+    async fn bulks(
+        &self,
+        tenant: TenantId,
+        page: PageRequest,
+    ) -> Result<Page<BulkRecord>, StoreError> {
+        self.own("bulks", async |store| store.bulks(tenant, page).await).await
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use everhook_domain::id::{EndpointId, EventId};
+use everhook_domain::id::{EndpointId, EventId, ReplayId};
 use everhook_domain::time::Timestamp;
 
 /// Random starts leave the top bit free, so that counting on never overflows.
@@ -41,6 +41,12 @@ impl Ids {
     pub(super) fn endpoint(&self, now: Timestamp) -> EndpointId {
         let (millis, sequence) = self.next(now);
         EndpointId::from_parts(millis, sequence, self.tag, 0)
+    }
+
+    /// The id of work on many deliveries.
+    pub(super) fn replay(&self, now: Timestamp) -> ReplayId {
+        let (millis, sequence) = self.next(now);
+        ReplayId::from_parts(millis, sequence, self.tag, 0)
     }
 
     fn next(&self, now: Timestamp) -> (u64, u64) {

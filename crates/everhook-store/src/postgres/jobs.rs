@@ -2,7 +2,7 @@
 
 use super::failure::VerbError;
 use super::tx::Tx;
-use super::{keys, sweep};
+use super::{bulk, keys, sweep};
 use crate::jobs::JobStep;
 
 /// Rows touched in one step.
@@ -12,11 +12,12 @@ pub(super) const STEP_ROWS: i64 = 500;
 #[derive(Clone, Copy)]
 enum Kind {
     Sweep,
+    Bulk,
     ForgetExpired,
 }
 
 /// All kinds, in the order of their turns.
-const KINDS: [Kind; 2] = [Kind::Sweep, Kind::ForgetExpired];
+const KINDS: [Kind; 3] = [Kind::Sweep, Kind::Bulk, Kind::ForgetExpired];
 
 /// One step of the first kind that has work, beginning with the one whose turn it is; `turn` counts
 /// the steps.
@@ -25,6 +26,7 @@ pub(super) async fn step(tx: &mut Tx, turn: usize) -> Result<JobStep, VerbError>
     for kind in KINDS.iter().cycle().skip(turn % KINDS.len()).take(KINDS.len()) {
         left = left.and(match kind {
             Kind::Sweep => sweep::step(tx).await?,
+            Kind::Bulk => bulk::step(tx).await?,
             Kind::ForgetExpired => forget_expired(tx).await?,
         });
         if left == JobStep::More {

@@ -11,13 +11,14 @@
 //! | `row`, `record`, `number` | how things are written |
 //! | `failure` | what PostgreSQL's errors mean |
 //! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
-//! | `jobs`, `sweep` | long work |
+//! | `jobs`, `sweep`, `bulk` | long work |
 //! | `reading` | single things and lists |
 //!
 //! A lease lasts for a time and ends by `settle` or, after it, by `lapse`, on whichever node. A
 //! node that dies leaves its leases to the others; a connection that breaks rolls back.
 
 mod act;
+mod bulk;
 mod catalog;
 mod change;
 mod claimed;
@@ -125,7 +126,6 @@ impl PostgresStore {
             turn: AtomicUsize::new(0),
         };
         store.begin(Access::Read, now).await?.roll_back().await;
-        store.cached().warn_of_unusable();
         Ok(store)
     }
 

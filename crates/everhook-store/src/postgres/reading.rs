@@ -124,6 +124,19 @@ fn span(from: Option<Timestamp>, to: Option<Timestamp>) -> (u128, u128) {
     (from.map_or(0, first_at), to.map_or(u128::MAX, first_at))
 }
 
+/// The place just before the first event accepted at or after an instant, and the last event.
+pub(super) async fn events_since(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    from: Option<Timestamp>,
+) -> Result<(Bits, Bits), VerbError> {
+    let (first, _) = span(from, None);
+    let statement = "SELECT id FROM events WHERE tenant = $1 ORDER BY id DESC LIMIT 1";
+    let last = tx.connection.first(statement, &[&tenant.as_str()]).await?;
+    let last = last.map(|row| row.try_get(0)).transpose()?.unwrap_or(Bits(0));
+    Ok((Bits(first.saturating_sub(1)), last))
+}
+
 /// A list in the making.
 struct List<'a> {
     table: &'static str,

@@ -9,7 +9,7 @@ use super::number::Bits;
 use super::pool::Connection;
 
 /// One script a version; the index is the version before it.
-const MIGRATIONS: &[&str] = &[include_str!("0001_initial.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("0001_initial.sql"), include_str!("0002_bulk.sql")];
 
 /// One node at a time migrates a schema.
 const LOCK: &str =

@@ -11,13 +11,14 @@
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record` | how things are written |
 //! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
-//! | `jobs`, `sweep` | long work |
+//! | `jobs`, `sweep`, `bulk` | long work |
 //! | `reading`, `probe` | single things, lists, and whether writes succeed |
 //!
 //! The caller guarantees that no other process has the file open: the data directory's lock. On
 //! that rests the rule that a lease of an earlier process is void.
 
 mod act;
+mod bulk;
 mod catalog;
 mod change;
 mod claimed;
@@ -287,7 +288,6 @@ fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, O
         }
     };
     let catalog = Catalog::load(&connection, tag)?;
-    catalog.directory.warn_of_unusable();
     let catalog = Arc::new(RwLock::new(Arc::new(catalog)));
     let handoff = options.handoff;
     let memory = Memory::load(&connection, Arc::clone(&catalog))?;

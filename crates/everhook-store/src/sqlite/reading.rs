@@ -203,9 +203,19 @@ impl Reader<'_> {
         Ok((low, high))
     }
 
+    /// The first event accepted at or after an instant, and the last event there is.
+    pub(super) fn events_since(&self, from: Option<Timestamp>) -> rusqlite::Result<(i64, i64)> {
+        let last: Option<i64> = self
+            .connection
+            .prepare_cached("SELECT max(seq) FROM events")?
+            .query_row([], |row| row.get(0))?;
+        let first = from.map_or(Ok(0), |from| self.first_since(from))?;
+        Ok((first, last.unwrap_or(0)))
+    }
+
     /// The first sequence accepted at or after an instant; `created_at` never falls, so a binary
     /// search finds it.
-    fn first_since(&self, since: Timestamp) -> Result<i64, StoreError> {
+    fn first_since(&self, since: Timestamp) -> rusqlite::Result<i64> {
         let last: Option<i64> = self
             .connection
             .prepare_cached("SELECT max(seq) FROM events")?

@@ -13,7 +13,9 @@
 
 mod act;
 mod backend;
+mod bulk;
 mod cases;
+mod catch_up;
 mod claim;
 mod directory;
 mod idempotency;
@@ -34,7 +36,6 @@ mod source_ids;
 mod sqlite;
 mod states;
 mod tenants;
-mod unusable;
 mod world;
 
 use std::process::ExitCode;
@@ -70,10 +71,11 @@ fn main() -> ExitCode {
         directory::cases,
         states::cases,
         jobs::cases,
+        bulk::cases,
+        catch_up::cases,
         reading::cases,
         idempotency::cases,
         tenants::cases,
-        unusable::cases,
         cases::cases,
         model::cases,
     ];

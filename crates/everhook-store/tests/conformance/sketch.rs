@@ -78,7 +78,6 @@ pub(crate) fn settings(event_types: &[&str]) -> Box<EndpointSettings> {
         },
         requests_per_second: None,
         max_in_flight: None,
-        unusable: Default::default(),
     })
 }
 

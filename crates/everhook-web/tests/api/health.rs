@@ -52,7 +52,7 @@ async fn paths_and_methods() {
     for (method, path, status, slug, allow) in [
         ("GET", "/", 404, "unknown-path", None),
         ("GET", "/api/v1/event", 404, "unknown-path", None),
-        ("POST", "/api/v1/replays", 404, "unknown-path", None),
+        ("POST", "/api/v1/replay", 404, "unknown-path", None),
         ("GET", "/api/v1/events/", 404, "unknown-path", None),
         ("DELETE", "/api/v1/events", 405, "method-not-allowed", Some("GET,HEAD,POST")),
         ("DELETE", "/api/v1/events/x", 405, "method-not-allowed", Some("GET,HEAD")),

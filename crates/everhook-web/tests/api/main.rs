@@ -12,5 +12,5 @@ mod health;
 mod idempotency;
 mod problems;
 mod refusals;
+mod replays;
 mod server;
-mod unusable;

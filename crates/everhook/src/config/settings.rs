@@ -37,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) retry: Retry,
     /// `[delivery]`
     pub(crate) delivery: Delivery,
+    /// `[replay]`
+    pub(crate) replay: Replay,
     /// `[events]`
     pub(crate) events: Events,
     /// `[idempotency]`
@@ -127,6 +129,15 @@ pub(crate) struct Connections {
     pub(crate) idle_per_host_max: u32,
     /// Unused ones to all.
     pub(crate) idle_total_max: u32,
+}
+
+/// `[replay]`
+#[derive(Clone, Debug)]
+pub(crate) struct Replay {
+    /// Deliveries set going in a second by one bulk replay.
+    pub(crate) rate_per_second: u32,
+    /// The most that may be asked for.
+    pub(crate) rate_per_second_max: u32,
 }
 
 /// `[events]`
@@ -235,6 +246,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
     let server = server(reader);
     let retry = retry(reader);
     let delivery = delivery(reader);
+    let replay = replay(reader);
     let events = events(reader);
     let idempotency = reader.read("idempotency.ttl", &rule::duration(SECOND..=90 * DAY));
     let secrets = reader.read("secrets.overlap", &rule::duration(Duration::ZERO..=90 * DAY));
@@ -246,6 +258,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
         server: server?,
         retry: retry?,
         delivery: delivery?,
+        replay: replay?,
         events: events?,
         idempotency: Idempotency { ttl: idempotency? },
         secrets: Secrets { overlap: secrets? },
@@ -260,12 +273,19 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
 
 /// Settings that are legal one by one and not together.
 fn check_together(reader: &mut Reader<'_>, config: &Config) {
-    let Config { server, delivery, events, .. } = config;
+    let Config { server, delivery, replay, events, .. } = config;
     let lease_min = delivery.timeout * LEASE_TENTHS_OF_TIMEOUT / 10;
     if delivery.lease < lease_min {
         let reason = format!("delivery.timeout = {:?}", duration_text(delivery.timeout));
         let [lease, least] = [delivery.lease, lease_min].map(duration_text);
         too_small(reader, ["delivery.lease", "delivery.timeout"], [lease, reason, least]);
+    }
+    if replay.rate_per_second_max < replay.rate_per_second {
+        let reason = format!("replay.rate_per_second = {}", replay.rate_per_second);
+        let [max, least] =
+            [replay.rate_per_second_max, replay.rate_per_second].map(|rate| rate.to_string());
+        let keys = ["replay.rate_per_second_max", "replay.rate_per_second"];
+        too_small(reader, keys, [max, reason, least]);
     }
     let sizes = [
         ("events.body_bytes_max", events.body_bytes_max),
@@ -380,6 +400,13 @@ fn connections(reader: &mut Reader<'_>) -> Option<Connections> {
         idle_per_host_max: idle_per_host_max?,
         idle_total_max: idle_total_max?,
     })
+}
+
+fn replay(reader: &mut Reader<'_>) -> Option<Replay> {
+    let per_second = rule::count(1..=1_000_000);
+    let rate_per_second = reader.read("replay.rate_per_second", &per_second);
+    let rate_per_second_max = reader.read("replay.rate_per_second_max", &per_second);
+    Some(Replay { rate_per_second: rate_per_second?, rate_per_second_max: rate_per_second_max? })
 }
 
 fn events(reader: &mut Reader<'_>) -> Option<Events> {
