@@ -15,10 +15,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    if let Ok(settings) = EndpointSettings::from_stored(text) {
-        let again = EndpointSettings::from_stored(&settings.to_stored());
-        assert!(again.is_ok_and(|again| again.to_stored() == settings.to_stored()));
-    }
+    let settings = EndpointSettings::from_stored(text);
+    let again = EndpointSettings::from_stored(&settings.to_stored());
+    assert_eq!(again.to_stored(), settings.to_stored());
+    assert!(again.unusable.iter().eq(settings.unusable.iter()));
     if let Ok(secrets) = SecretSet::from_stored(text) {
         let again = SecretSet::from_stored(&secrets.to_stored());
         assert!(again.is_ok_and(|again| again.to_stored() == secrets.to_stored()));

@@ -24,7 +24,7 @@ pub enum ErrorClass {
     Tls,
     /// The address may not be connected to.
     Blocked,
-    /// The endpoint's own settings make a request impossible.
+    /// The endpoint's own settings, or limits of this machine, make a request impossible.
     Configuration,
     /// The answer was not HTTP.
     Protocol,
@@ -107,7 +107,7 @@ impl AttemptOutcome {
         let status = response.status;
         let error = (!(200..300).contains(&status)).then(|| AttemptError {
             class: ErrorClass::Status,
-            detail: format!("the endpoint answered with status {status}"),
+            detail: format!("the endpoint answered with status {status}{}", advice(status)),
         });
         Self { response: Some(response), error, retry_after, resent: false }
     }
@@ -121,6 +121,17 @@ impl AttemptOutcome {
     /// Whether the delivery is done.
     pub fn is_success(&self) -> bool {
         self.error.is_none()
+    }
+}
+
+/// What to do about a status that many take for something else: redirects are widely followed, here
+/// never. Not modified (RFC 9110 §15.4.5) points nowhere.
+const fn advice(status: u16) -> &'static str {
+    match status {
+        300..=303 | 305..=399 => {
+            ", a redirect, which is never followed: change the endpoint's URL if it has moved"
+        }
+        _ => "",
     }
 }
 
@@ -152,7 +163,8 @@ impl Trigger {
 pub struct AttemptReport {
     /// When name resolution began.
     pub started_at: Timestamp,
-    /// From the start to the decision.
+    /// From the start until nothing more of the answer was waited for: the part of the body that is
+    /// kept counts, though it decides nothing, because the attempt held its slot for as long.
     pub duration: Duration,
     /// The URL that was used, without credentials.
     pub url: String,

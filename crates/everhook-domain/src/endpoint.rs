@@ -1,13 +1,17 @@
 //! An endpoint: where events go, with its settings, its secrets and its state.
 
+mod stored;
+
 use serde::{Deserialize, Serialize};
+
+pub use stored::{Part, Unusable};
 
 use crate::delivery::CancelReason;
 use crate::endpoint_url::EndpointUrl;
 use crate::header::CustomHeaders;
 use crate::id::EndpointId;
 use crate::secret::SecretSet;
-use crate::subscription::Subscription;
+use crate::subscription::{Facts, Subscription};
 use crate::tenant::TenantId;
 use crate::time::Timestamp;
 
@@ -122,6 +126,17 @@ pub struct EndpointSettings {
     pub requests_per_second: Option<u32>,
     /// The most requests under way at once; `None`: the installation's.
     pub max_in_flight: Option<u32>,
+    /// What is stored in place of some of these and cannot be used. They then hold something
+    /// harmless, and nothing is sent.
+    pub unusable: Unusable,
+}
+
+impl EndpointSettings {
+    /// Whether an event with these facts makes a delivery here: never while a part of the
+    /// subscription that decides it cannot be read.
+    pub fn wants(&self, facts: &Facts<'_>) -> bool {
+        !self.unusable.has(Part::Conditions) && self.subscription.matches(facts)
+    }
 }
 
 /// An endpoint.
@@ -145,58 +160,23 @@ pub struct Endpoint {
     pub secrets: SecretSet,
 }
 
-/// The stored form of [`EndpointSettings`]. Holds credentials: it goes to the store only.
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    url: String,
-    #[serde(default)]
-    description: String,
-    #[serde(default)]
-    headers: CustomHeaders,
-    #[serde(default)]
-    subscription: Subscription,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    requests_per_second: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    max_in_flight: Option<u32>,
-}
-
-/// Stored settings that this version cannot use; says why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the endpoint's stored settings cannot be used: {0}")]
-pub struct UnusableSettings(String);
-
-impl EndpointSettings {
-    /// The stored form, JSON. Holds credentials: never shown, never logged.
-    pub fn to_stored(&self) -> String {
-        let stored = Stored {
-            url: self.url.expose().to_owned(),
-            description: self.description.clone(),
-            headers: self.headers.clone(),
-            subscription: self.subscription.clone(),
-            requests_per_second: self.requests_per_second,
-            max_in_flight: self.max_in_flight,
-        };
-        serde_json::to_string(&stored).unwrap_or_default()
+impl Endpoint {
+    /// What of its stored parts cannot be used, each with the reason: a plain sentence without
+    /// secrets.
+    pub fn unusable(&self) -> impl Iterator<Item = (Part, &str)> {
+        let secret = (!self.secrets.are_readable()).then_some((
+            Part::Secret,
+            "the stored signing secrets cannot be read: rotate the secret to make a new one",
+        ));
+        self.settings.unusable.iter().chain(secret)
     }
 
-    /// Reads the stored form. Neither `https_only` nor the header prefix is asked: a setting made
-    /// later does not change what was accepted earlier.
-    ///
-    /// # Errors
-    /// [`UnusableSettings`] when an older or newer version stored what this one refuses.
-    pub fn from_stored(text: &str) -> Result<Self, UnusableSettings> {
-        let unusable = |why: String| UnusableSettings(why);
-        let stored: Stored =
-            serde_json::from_str(text).map_err(|error| unusable(error.to_string()))?;
-        Ok(Self {
-            url: EndpointUrl::parse(&stored.url, false)
-                .map_err(|error| unusable(error.to_string()))?,
-            description: stored.description,
-            headers: stored.headers,
-            subscription: stored.subscription,
-            requests_per_second: stored.requests_per_second,
-            max_in_flight: stored.max_in_flight,
+    /// Why no request can be made for it, for a person, if so: something stored cannot be used.
+    pub fn obstacle(&self) -> Option<String> {
+        let parts: Vec<_> =
+            self.unusable().map(|(part, detail)| format!("{} ({detail})", part.as_str())).collect();
+        (!parts.is_empty()).then(|| {
+            format!("what is stored for this endpoint cannot be used: {}", parts.join("; "))
         })
     }
 }

@@ -164,6 +164,22 @@ impl EndpointUrl {
         Ok(Self { full, shown, path_at, scheme, host, port, basic_auth })
     }
 
+    /// Stands where no URL can be had; no request is made to it. Its name never resolves (RFC 2606
+    /// §2).
+    pub(crate) fn nowhere() -> Self {
+        const HOST: &str = "unusable.invalid";
+        let full = format!("http://{HOST}/");
+        Self {
+            shown: full.clone(),
+            path_at: full.len() - 1,
+            full,
+            scheme: Scheme::Http,
+            host: Host::Name(HOST.to_owned()),
+            port: Scheme::Http.default_port(),
+            basic_auth: None,
+        }
+    }
+
     /// How it is spoken to.
     pub const fn scheme(&self) -> Scheme {
         self.scheme

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use http::{HeaderName, HeaderValue};
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The most custom headers of an endpoint.
@@ -231,6 +231,27 @@ impl CustomHeaders {
         if problems.is_empty() { Ok(Self(headers)) } else { Err(problems) }
     }
 
+    /// Reads the stored form, which serialising writes. Names and values must be legal; whether a
+    /// name is reserved was asked when it was saved, and is not asked again, because the prefix may
+    /// have been changed since.
+    ///
+    /// # Errors
+    /// The first broken rule with the header's name, for a person; never a value.
+    pub fn from_stored(json: &str) -> Result<Self, String> {
+        let StoredHeaders(pairs) = serde_json::from_str(json)
+            .map_err(|_| "the stored value is not a map of header names and values".to_owned())?;
+        let mut headers = Vec::new();
+        for (name, value) in pairs {
+            let broken = |rule| InvalidHeader { name: Some(name.clone()), rule }.to_string();
+            let parsed = parse_name(&name).map_err(broken)?;
+            if headers.iter().any(|(other, _)| *other == parsed) {
+                return Err(broken(HeaderRule::Twice));
+            }
+            headers.push((parsed, parse_value(&value).map_err(broken)?));
+        }
+        Ok(Self(headers))
+    }
+
     /// The headers, in the order given.
     pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
         self.0.iter().map(|(name, value)| (name, value))
@@ -293,33 +314,28 @@ impl Serialize for CustomHeaders {
     }
 }
 
-/// Reads the stored form. Names and values must be legal; whether a name is reserved was asked when
-/// it was saved, and is not asked again, because the prefix may have been changed since.
-impl<'de> Deserialize<'de> for CustomHeaders {
+/// Names and values as they are stored, in order.
+struct StoredHeaders(Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for StoredHeaders {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(StoredHeaders)
-    }
-}
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = StoredHeaders;
 
-struct StoredHeaders;
-
-impl<'de> Visitor<'de> for StoredHeaders {
-    type Value = CustomHeaders;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a map of header names and values")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CustomHeaders, A::Error> {
-        let mut headers = Vec::new();
-        while let Some((name, value)) = map.next_entry::<String, String>()? {
-            let name = parse_name(&name).map_err(A::Error::custom)?;
-            if headers.iter().any(|(other, _)| *other == name) {
-                return Err(A::Error::custom(HeaderRule::Twice));
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of header names and values")
             }
-            headers.push((name, parse_value(&value).map_err(A::Error::custom)?));
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<StoredHeaders, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(StoredHeaders(pairs))
+            }
         }
-        Ok(CustomHeaders(headers))
+        deserializer.deserialize_map(Pairs)
     }
 }
 

@@ -43,6 +43,15 @@ pub fn parse(value: &str, now: Timestamp) -> Option<Duration> {
     Some(date(value, now)?.since(now).min(WAIT_MAX))
 }
 
+/// The wait that several values ask for: the longest that can be read, since all of them were asked
+/// for. The header should come once (RFC 9110 §5.3), but proxies add one of their own.
+pub fn parse_all<'a>(
+    values: impl IntoIterator<Item = &'a str>,
+    now: Timestamp,
+) -> Option<Duration> {
+    values.into_iter().filter_map(|value| parse(value, now)).max()
+}
+
 /// An HTTP-date (RFC 9110 §5.6.7): the preferred form, then the two obsolete ones, which
 /// recipients must read too. The day's name must be one, but is not compared with the date.
 fn date(text: &str, now: Timestamp) -> Option<Timestamp> {
@@ -172,6 +181,22 @@ mod tests {
         let now = Timestamp::from_millis(NOW * 1_000 - 250);
         let wait = parse("Sun, 06 Nov 1994 08:49:37 GMT", now);
         assert_eq!(wait, Some(Duration::from_millis(250)));
+    }
+
+    #[test]
+    fn of_several_the_longest_counts() {
+        for (values, expected) in [
+            (&[][..], None),
+            (&["soon"], None),
+            (&["5"], Some(5)),
+            (&["soon", "5"], Some(5)),
+            (&["60", "5", "-1"], Some(60)),
+            (&["5", "Sun, 06 Nov 1994 08:50:37 GMT"], Some(60)),
+        ] {
+            let now = Timestamp::from_millis(NOW * 1_000);
+            let wait = parse_all(values.iter().copied(), now);
+            assert_eq!(wait, expected.map(Duration::from_secs), "{values:?}");
+        }
     }
 
     #[test]

@@ -142,8 +142,24 @@ impl fmt::Debug for Secret {
 /// The secrets of an endpoint, newest first: one without expiry, then older ones with theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretSet {
-    newest: Secret,
+    newest: Newest,
     older: Vec<Older>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Newest {
+    Known(Secret),
+    /// What is stored cannot be read; kept as it is.
+    Unreadable(String),
+}
+
+impl fmt::Debug for Newest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(secret) => secret.fmt(f),
+            Self::Unreadable(_) => f.write_str("Unreadable"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +190,25 @@ struct Stored {
 impl SecretSet {
     /// A set of one secret.
     pub const fn new(secret: Secret) -> Self {
-        Self { newest: secret, older: Vec::new() }
+        Self { newest: Newest::Known(secret), older: Vec::new() }
+    }
+
+    /// In place of a stored set that cannot be read: no secret signs, and it is stored again as it
+    /// was found. The next rotation replaces it.
+    pub fn unreadable(stored: &str) -> Self {
+        Self { newest: Newest::Unreadable(stored.to_owned()), older: Vec::new() }
+    }
+
+    /// Whether there is a secret to sign with.
+    pub const fn are_readable(&self) -> bool {
+        matches!(self.newest, Newest::Known(_))
+    }
+
+    const fn newest(&self) -> Option<&Secret> {
+        match &self.newest {
+            Newest::Known(secret) => Some(secret),
+            Newest::Unreadable(_) => None,
+        }
     }
 
     /// The set with `new` in front. The secret that was newest signs on for `overlap`; older ones
@@ -188,18 +222,23 @@ impl SecretSet {
         now: Timestamp,
         overlap: Duration,
     ) -> Result<Self, TooManySecrets> {
-        let before = Older { secret: self.newest.clone(), until: now + overlap };
-        let older: Vec<_> = std::iter::once(before)
+        let until = now + overlap;
+        let before = self.newest().map(|secret| Older { secret: secret.clone(), until });
+        let older: Vec<_> = before
+            .into_iter()
             .chain(self.older.iter().cloned())
             .filter(|older| now < older.until && older.secret != new)
             .collect();
-        if older.len() < LIVE_MAX { Ok(Self { newest: new, older }) } else { Err(TooManySecrets) }
+        if older.len() >= LIVE_MAX {
+            return Err(TooManySecrets);
+        }
+        Ok(Self { newest: Newest::Known(new), older })
     }
 
-    /// The secrets that sign at `now`, newest first; at least one.
+    /// The secrets that sign at `now`, newest first; at least one if they can be read.
     pub fn live(&self, now: Timestamp) -> impl Iterator<Item = &Secret> {
         let older = self.older.iter().filter(move |older| now < older.until);
-        std::iter::once(&self.newest).chain(older.map(|older| &older.secret))
+        self.newest().into_iter().chain(older.map(|older| &older.secret))
     }
 
     /// When the older secrets that still sign at `now` will stop, in the order of [`Self::live`].
@@ -209,7 +248,10 @@ impl SecretSet {
 
     /// The stored form, JSON: `[{"secret": "whsec_…", "until": null | time}]`, newest first.
     pub fn to_stored(&self) -> String {
-        let newest = Stored { secret: self.newest.expose(), until: None };
+        let newest = match &self.newest {
+            Newest::Known(secret) => Stored { secret: secret.expose(), until: None },
+            Newest::Unreadable(stored) => return stored.clone(),
+        };
         let older = self
             .older
             .iter()
@@ -235,7 +277,7 @@ impl SecretSet {
             let (secret, until) = entry?;
             Ok(Older { secret, until: until.ok_or(UnreadableSecrets)? })
         });
-        Ok(Self { newest, older: older.collect::<Result<_, _>>()? })
+        Ok(Self { newest: Newest::Known(newest), older: older.collect::<Result<_, _>>()? })
     }
 }
 
@@ -258,6 +300,16 @@ mod tests {
     /// The first bytes of the secrets that sign at this second.
     fn live(set: &SecretSet, seconds: i64) -> Vec<u8> {
         set.live(at(seconds)).map(|secret| secret.bytes[0]).collect()
+    }
+
+    #[test]
+    fn unreadable_secrets_sign_nothing_and_are_kept_until_a_rotation() {
+        let unreadable = SecretSet::unreadable("[\"hunter2\"]");
+        assert_eq!((live(&unreadable, 0), unreadable.are_readable()), (vec![], false));
+        assert_eq!(unreadable.to_stored(), "[\"hunter2\"]");
+        assert!(!format!("{unreadable:?}").contains("hunter2"));
+        let rotated = unreadable.rotate(numbered(3), at(0), DAY).expect("room");
+        assert_eq!((live(&rotated, 0), rotated.are_readable()), (vec![3], true));
     }
 
     fn check(text: &str, expected: Result<&str, InvalidSecret>) {

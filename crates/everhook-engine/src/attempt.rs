@@ -8,9 +8,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use everhook_domain::attempt::AttemptReport;
-use everhook_domain::endpoint::EndpointState;
+use everhook_domain::attempt::{AttemptOutcome, AttemptReport, ErrorClass};
+use everhook_domain::endpoint::{Endpoint, EndpointState, Part};
 use everhook_domain::fault::{self, Step};
+use everhook_domain::time::Timestamp;
 use everhook_store::{LeasedDelivery, Settlement, SettlementResult, Store};
 use futures_util::FutureExt;
 
@@ -91,12 +92,14 @@ async fn run(context: &Context, delivery: LeasedDelivery) -> Run {
             return Run::Failed;
         }
     };
-    let prepared = match directory.endpoint(delivery.endpoint) {
-        Some(endpoint) if endpoint.state == EndpointState::Enabled => {
-            context.preparations.of(endpoint)
-        }
+    let endpoint = match directory.endpoint(delivery.endpoint) {
+        Some(endpoint) if endpoint.state == EndpointState::Enabled => endpoint,
         Some(_) | None => return Run::Released,
     };
+    if let Some(obstacle) = endpoint.obstacle() {
+        return Run::Reported(Box::new(impossible(endpoint, obstacle, started_at)));
+    }
+    let prepared = context.preparations.of(endpoint);
     let began = context.clock.monotonic();
     let request = prepared.request(&delivery, context.clock.wall());
     fault::reach(Step::SendBefore);
@@ -105,4 +108,13 @@ async fn run(context: &Context, delivery: LeasedDelivery) -> Run {
     let duration = context.clock.monotonic().saturating_sub(began);
     let url = prepared.shown().to_owned();
     Run::Reported(Box::new(AttemptReport { started_at, duration, url, outcome }))
+}
+
+/// The report of an attempt for which no request can be made.
+fn impossible(endpoint: &Endpoint, obstacle: String, started_at: Timestamp) -> AttemptReport {
+    let settings = &endpoint.settings;
+    let known = !settings.unusable.has(Part::Url);
+    let url = if known { settings.url.to_string() } else { String::new() };
+    let outcome = AttemptOutcome::failed(ErrorClass::Configuration, obstacle);
+    AttemptReport { started_at, duration: Duration::ZERO, url, outcome }
 }

@@ -81,6 +81,15 @@ impl Directory {
         self.endpoints.values()
     }
 
+    /// Tells the operator of the endpoints that nothing can be sent to, because of what is stored.
+    pub(crate) fn warn_of_unusable(&self) {
+        for endpoint in self.all().filter(|endpoint| endpoint.state.gone().is_none()) {
+            if let Some(obstacle) = endpoint.obstacle() {
+                tracing::warn!(endpoint = %endpoint.id, tenant = %endpoint.tenant, "{obstacle}");
+            }
+        }
+    }
+
     /// The endpoints that an event makes deliveries for, oldest first: enabled and paused ones
     /// whose subscription matches.
     pub fn route<'a>(
@@ -89,7 +98,7 @@ impl Directory {
         facts: &'a Facts<'a>,
     ) -> impl Iterator<Item = &'a Arc<Endpoint>> {
         self.endpoints_of(tenant).iter().filter(move |endpoint| {
-            endpoint.state.gone().is_none() && endpoint.settings.subscription.matches(facts)
+            endpoint.state.gone().is_none() && endpoint.settings.wants(facts)
         })
     }
 }

@@ -7,7 +7,9 @@
 use std::borrow::Cow;
 
 use everhook_domain::address::AddressGuard;
-use everhook_domain::endpoint::{DESCRIPTION_BYTES_MAX, Endpoint, EndpointSettings};
+use everhook_domain::endpoint::{
+    DESCRIPTION_BYTES_MAX, Endpoint, EndpointSettings, Part, Unusable,
+};
 use everhook_domain::endpoint_url::{EndpointUrl, Host};
 use everhook_domain::header::{CustomHeaders, HeaderPrefix};
 use everhook_domain::id::EndpointId;
@@ -115,6 +117,7 @@ fn read(
         subscription,
         requests_per_second,
         max_in_flight,
+        unusable: reader.still_unusable(),
     })
 }
 
@@ -142,6 +145,16 @@ impl<'a> Reader<'a> {
                 T::default()
             }),
         }
+    }
+
+    /// The stored parts that could not be used and were not set anew.
+    fn still_unusable(&self) -> Unusable {
+        let mut unusable = self.current.map(|current| current.unusable.clone()).unwrap_or_default();
+        let parts: Vec<_> = unusable.iter().map(|(part, _)| part).collect();
+        for part in parts.into_iter().filter(|part| self.members.get(part.as_str()).is_some()) {
+            unusable.repaired(part);
+        }
+        unusable
     }
 
     fn kind_and_options(&self, errors: &mut FieldErrors) {
@@ -354,7 +367,8 @@ const MASK_REFUSED: &str = "*** is what is shown in place of a credential: send 
 #[derive(Debug, Serialize)]
 pub(crate) struct ShownEndpoint<'a> {
     id: EndpointId,
-    url: String,
+    /// `null` where what is stored cannot be used.
+    url: Option<String>,
     kind: &'static str,
     options: NoOptions,
     state: &'static str,
@@ -369,6 +383,9 @@ pub(crate) struct ShownEndpoint<'a> {
     updated_at: Timestamp,
     /// When the secrets before the newest stop signing.
     old_secrets_expire_at: Vec<Timestamp>,
+    /// What is stored and cannot be used; until it is set anew nothing is sent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    unusable: Vec<ShownUnusable<'a>>,
     /// Only in the answers that make a secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     secret: Option<&'a str>,
@@ -380,7 +397,7 @@ impl<'a> ShownEndpoint<'a> {
         let settings = &endpoint.settings;
         Self {
             id: endpoint.id,
-            url: masked_url(&settings.url),
+            url: (!settings.unusable.has(Part::Url)).then(|| masked_url(&settings.url)),
             kind: KIND,
             options: NoOptions {},
             state: endpoint.state.as_str(),
@@ -393,6 +410,7 @@ impl<'a> ShownEndpoint<'a> {
             created_at: endpoint.created_at,
             updated_at: endpoint.updated_at,
             old_secrets_expire_at: endpoint.secrets.expiries(now).collect(),
+            unusable: endpoint.unusable().map(ShownUnusable::new).collect(),
             secret: None,
         }
     }
@@ -400,6 +418,19 @@ impl<'a> ShownEndpoint<'a> {
     /// With the secret that was made by this request: the only time that it is shown.
     pub(crate) fn with_secret(self, secret: &'a str) -> Self {
         Self { secret: Some(secret), ..self }
+    }
+}
+
+/// A stored part that cannot be used, in the form of the errors of a problem.
+#[derive(Debug, Serialize)]
+struct ShownUnusable<'a> {
+    pointer: String,
+    detail: &'a str,
+}
+
+impl<'a> ShownUnusable<'a> {
+    fn new((part, detail): (Part, &'a str)) -> Self {
+        Self { pointer: format!("/{}", part.as_str()), detail }
     }
 }
 

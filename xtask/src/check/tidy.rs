@@ -18,6 +18,23 @@ const UNFINISHED: [&str; 3] = [concat!("FIX", "ME"), concat!("TO", "DO"), concat
 /// Beginnings of paths that exist on one machine only.
 const MACHINE_PATHS: [&str; 3] =
     [concat!("/ro", "ot/"), concat!("/wo", "rk/"), concat!("/ho", "me/")];
+/// What opens an outgoing socket. Written in halves, for the same reason.
+const OUTGOING: [&str; 4] = [
+    concat!("TcpStream::", "connect"),
+    concat!("Tcp", "Socket"),
+    concat!("Udp", "Socket"),
+    concat!("UnixStream::", "connect"),
+];
+/// The only files of the product that may: whatever the server's process connects to is judged by
+/// the address guard right before.
+const OUTGOING_OWNERS: [&str; 3] = [
+    // Behind the guard.
+    "crates/everhook-engine/src/http/connect.rs",
+    // The command line's own client, which no server runs.
+    "crates/everhook/src/client/connection.rs",
+    // Listens; connects only in its tests.
+    "crates/everhook-lab/src/server.rs",
+];
 
 /// Checks every text file that git knows or would add.
 ///
@@ -72,6 +89,13 @@ pub fn file(name: &str, text: &str) -> Vec<String> {
             }
         }
     }
+    if ending == "rs" && is_product(name) && !OUTGOING_OWNERS.contains(&name) {
+        for (index, line) in text.lines().enumerate() {
+            for socket in OUTGOING.iter().filter(|socket| line.contains(**socket)) {
+                found(index + 1, format!("{socket} passes by the address guard; go through it"));
+            }
+        }
+    }
     if ending == "rs" {
         let lines = text.lines().count();
         if lines > FILE_LINES_MAX {
@@ -83,6 +107,11 @@ pub fn file(name: &str, text: &str) -> Vec<String> {
         }
     }
     violations
+}
+
+/// Whether the file is part of what the product is built from, and not of its tests alone.
+fn is_product(name: &str) -> bool {
+    name.starts_with("crates/") && name.contains("/src/")
 }
 
 fn generated(name: &str) -> bool {
@@ -153,6 +182,12 @@ mod tests {
         check("a.rs", &("//! A\n".to_owned() + &"\n".repeat(500)), "501 lines");
         check("a.rs", &format!("//! A\n// {}\n", "é".repeat(98)), "a.rs:2: 101 characters");
         check("a.md", &format!("{}: later", UNFINISHED[1]), "finish it");
+        for socket in OUTGOING {
+            let text = format!("//! A\nlet x = tokio::net::{socket}(a);\n");
+            check("crates/everhook-web/src/a.rs", &text, "passes by the address guard");
+            assert_eq!(file("crates/everhook-web/tests/a.rs", &text), Vec::<String>::new());
+            assert_eq!(file(OUTGOING_OWNERS[0], &text), Vec::<String>::new());
+        }
         check("a.toml", &format!("x = \"{}x\"", MACHINE_PATHS[0]), "exists on one machine");
     }
 

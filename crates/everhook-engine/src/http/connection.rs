@@ -24,9 +24,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::failure::{self, Failure};
 
 /// The largest head of an answer, in bytes; also bounds what is buffered of its body.
-const HEAD_BYTES_MAX: usize = 64 * 1_024;
+pub(super) const HEAD_BYTES_MAX: usize = 64 * 1_024;
 /// The most header lines of an answer.
-const HEADER_LINES_MAX: usize = 256;
+pub(super) const HEADER_LINES_MAX: usize = 256;
 
 type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 

@@ -9,7 +9,10 @@ use std::io;
 use std::time::Duration;
 
 use everhook_domain::attempt::{AttemptOutcome, ErrorClass};
+use rustix::io::Errno;
 use rustls::{CertificateError, InvalidMessage, OtherError};
+
+use super::connection::{HEAD_BYTES_MAX, HEADER_LINES_MAX};
 
 /// What the certificate check says of a certificate that may sign others; rustls does not name its
 /// type. A self-signed one is often of this kind, as that of `openssl req -x509`.
@@ -60,12 +63,19 @@ impl Failure {
     /// No connection was made.
     pub(super) fn connecting(error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
+        if let Some(failure) = Self::ours(error) {
+            return failure;
+        }
         let (class, detail) = match error.kind() {
             Kind::ConnectionRefused => {
                 (ErrorClass::Refused, "the connection was refused: nothing listens there".into())
             }
-            Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::AddrNotAvailable => {
+            Kind::HostUnreachable | Kind::NetworkUnreachable => {
                 (ErrorClass::Refused, format!("no route leads to the address ({error})"))
+            }
+            Kind::AddrNotAvailable => {
+                let detail = "this machine has no address or no free port to connect from";
+                (ErrorClass::Refused, format!("{detail} ({error})"))
             }
             Kind::TimedOut => {
                 (ErrorClass::Timeout, "the operating system gave up connecting".into())
@@ -76,6 +86,22 @@ impl Failure {
             _ => (ErrorClass::Refused, format!("the connection could not be made ({error})")),
         };
         Self::new(class, detail)
+    }
+
+    /// This machine has run out of something that a connection needs; the endpoint is not at fault.
+    pub(super) fn ours(error: &io::Error) -> Option<Self> {
+        let error = Errno::from_io_error(error)?;
+        let what = match error {
+            Errno::MFILE => "open files of this process: raise its limit (ulimit -n)",
+            Errno::NFILE => "open files of this machine: raise its limit (fs.file-max)",
+            Errno::NOBUFS | Errno::NOMEM => "memory for connections: free some",
+            _ => return None,
+        };
+        let detail = format!(
+            "no connection was tried, and the endpoint is not at fault: this server has run out of \
+             {what}, or lower delivery.in_flight_max"
+        );
+        Some(Self::new(ErrorClass::Configuration, detail))
     }
 
     /// The TLS handshake failed, or the connection under it.
@@ -100,7 +126,12 @@ impl Failure {
             return failure;
         }
         if error.is_parse_too_large() {
-            return Self::new(ErrorClass::Protocol, "the headers of the answer are too large");
+            let detail = format!(
+                "the head of the answer is too large: at most {HEADER_LINES_MAX} header lines and \
+                 {} KiB are read",
+                HEAD_BYTES_MAX / 1_024
+            );
+            return Self::new(ErrorClass::Protocol, detail);
         }
         if error.is_parse() {
             return Self::new(
@@ -226,5 +257,51 @@ impl fmt::Display for Within {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
         if ms.is_multiple_of(1_000) { write!(f, "{} s", ms / 1_000) } else { write!(f, "{ms} ms") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Class and detail of a connection that failed with this error of the system.
+    fn check(error: Errno, class: ErrorClass, begin: &str) {
+        let failure = Failure::connecting(&io::Error::from(error));
+        assert_eq!(failure.class, class, "{}", failure.detail);
+        assert!(failure.detail.starts_with(begin), "{}", failure.detail);
+    }
+
+    #[test]
+    fn case_015_every_error_of_the_system_has_a_class() {
+        use ErrorClass::{Configuration, Refused, Reset, Timeout};
+        check(Errno::CONNREFUSED, Refused, "the connection was refused: nothing listens there");
+        check(Errno::HOSTUNREACH, Refused, "no route leads to the address (");
+        check(Errno::NETUNREACH, Refused, "no route leads to the address (");
+        check(Errno::ADDRNOTAVAIL, Refused, "this machine has no address or no free port to");
+        check(Errno::TIMEDOUT, Timeout, "the operating system gave up connecting");
+        check(Errno::CONNRESET, Reset, "the connection was reset while it was made");
+        check(Errno::ACCESS, Refused, "the connection could not be made (");
+        let ours = "no connection was tried, and the endpoint is not at fault: this server has run";
+        for error in [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM] {
+            check(error, Configuration, ours);
+        }
+    }
+
+    #[test]
+    fn our_own_fault_says_what_to_do() {
+        let failure = Failure::connecting(&io::Error::from(Errno::MFILE));
+        assert_eq!(
+            failure.detail,
+            "no connection was tried, and the endpoint is not at fault: this server has run out \
+             of open files of this process: raise its limit (ulimit -n), or lower \
+             delivery.in_flight_max"
+        );
+    }
+
+    #[test]
+    fn the_operator_reads_durations_as_they_are_written() {
+        for (ms, expected) in [(10_000, "10 s"), (300, "300 ms"), (1_500, "1500 ms"), (0, "0 s")] {
+            assert_eq!(Within(Duration::from_millis(ms)).to_string(), expected);
+        }
     }
 }

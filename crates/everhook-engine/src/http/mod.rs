@@ -169,9 +169,9 @@ impl HttpSender {
         if ended {
             self.pool.put(url, connection);
         }
-        let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after =
-            retry_after.and_then(|value| retry_after::parse(value, self.clock.wall()));
+        let values = head.headers.get_all(RETRY_AFTER).iter();
+        let values = values.filter_map(|value| value.to_str().ok());
+        let retry_after = retry_after::parse_all(values, self.clock.wall());
         AttemptOutcome::answered(kept, retry_after)
     }
 }
@@ -183,10 +183,11 @@ impl Sender for HttpSender {
         let url = Arc::clone(&request.url);
         let course = Course::default();
         let mut deadline = pin!(tokio::time::sleep(timeout));
+        // The deadline is looked at first: one that is always busy does not hold it back.
         let answer = tokio::select! {
             biased;
-            answer = self.answer(request, &course) => answer,
             () = &mut deadline => Err(Failure::timeout(course.phase(), timeout)),
+            answer = self.answer(request, &course) => answer,
         };
         let outcome = match answer {
             Ok(answer) => self.read(&url, answer, deadline).await,

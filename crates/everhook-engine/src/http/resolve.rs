@@ -16,8 +16,9 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, LookupIpStrategy, NameServerConfig, ResolverConfig, ResolverOpts,
 };
-use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 
 use super::failure::Failure;
 use crate::lock::lock;
@@ -30,6 +31,8 @@ const TTL_MAX: Duration = Duration::from_secs(300);
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Tries per name server.
 const TRIES: usize = 2;
+
+const NO_ANSWER: &str = "no name server answered in time for the host's name";
 
 type Answer = Result<Arc<[IpAddr]>, Failure>;
 type Ask = BoxFuture<'static, Answer>;
@@ -127,14 +130,34 @@ fn limit(options: &mut ResolverOpts) {
     options.negative_max_ttl = Some(TTL_MAX);
 }
 
+/// Says what matters to the endpoint's owner; which server was asked and what it sent is ours.
 fn failure(error: &NetError) -> Failure {
-    if error.is_nx_domain() {
-        Failure::new(ErrorClass::Dns, "the host's name does not exist")
-    } else if error.is_no_records_found() {
-        no_address()
-    } else {
-        Failure::new(ErrorClass::Dns, format!("the host's name was not resolved ({error})"))
-    }
+    let detail = match error {
+        NetError::Io(io) => match Failure::ours(io) {
+            Some(failure) => return failure,
+            None => "no name server could be reached for the host's name".to_owned(),
+        },
+        NetError::Dns(DnsError::NoRecordsFound(none)) => return no_records(none.response_code),
+        NetError::Dns(DnsError::ResponseCode(code)) => return no_records(*code),
+        NetError::Timeout => NO_ANSWER.to_owned(),
+        NetError::NoConnections => "no name server could be reached for the host's name".to_owned(),
+        NetError::Proto(_) => "the answer for the host's name was not a proper one".to_owned(),
+        _ => "the host's name could not be resolved".to_owned(),
+    };
+    Failure::new(ErrorClass::Dns, detail)
+}
+
+fn no_records(code: ResponseCode) -> Failure {
+    let detail = match code {
+        ResponseCode::NoError => return no_address(),
+        ResponseCode::NXDomain => "the host's name does not exist",
+        ResponseCode::ServFail => {
+            "the name servers could not answer for the host's name (SERVFAIL)"
+        }
+        ResponseCode::Refused => "the name servers refuse to answer for the host's name (REFUSED)",
+        _ => "the name servers answered for the host's name with an error",
+    };
+    Failure::new(ErrorClass::Dns, detail)
 }
 
 fn no_address() -> Failure {

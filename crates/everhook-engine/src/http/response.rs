@@ -42,8 +42,8 @@ pub(super) async fn read(
     let reading = connection.drive(start.fill(body, keep.body_bytes));
     tokio::select! {
         biased;
-        () = reading => {}
         () = deadline => {}
+        () = reading => {}
     }
     let bytes = if start.ended { &start.bytes } else { whole_characters(&start.bytes) };
     let response = KeptResponse {

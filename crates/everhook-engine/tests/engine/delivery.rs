@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use everhook_domain::attempt::{ErrorClass, Trigger};
 use everhook_domain::delivery::{CancelReason, Dead, DeadReason, State};
-use everhook_domain::endpoint::EndpointVerb;
+use everhook_domain::endpoint::{EndpointVerb, Part};
 use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::header::{CustomHeaders, HeaderPrefix};
 use everhook_domain::secret::Secret;
@@ -207,6 +207,42 @@ async fn case_025_url_headers_and_secrets_are_read_when_an_attempt_starts() {
     let urls: Vec<_> =
         world.attempts(event).await.into_iter().map(|attempt| attempt.report.url).collect();
     assert_eq!(urls, ["http://a/", "https://b:99/x"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn case_068_a_stored_header_with_a_line_feed_fails_its_own_delivery_only() {
+    let mut world = world().await;
+    world.endpoint("a").await;
+    let broken = world.endpoint("b").await;
+    world
+        .crash_and(|database| {
+            let line_feed = r#"UPDATE endpoints SET settings = replace(settings,
+                '"headers":{}', '"headers":{"x-a":"hunter2\nx-b: c"}') WHERE seq = 2"#;
+            assert_eq!(database.execute(line_feed, []), Ok(1));
+        })
+        .await;
+    let (good, failed) = (world.publish("a").await, world.publish("b").await);
+    world.pass(301 * SECOND).await;
+    assert_eq!(world.state(good).await, State::Delivered);
+    assert!(world.network.log().iter().all(|sent| sent.host == "a"), "no request is made");
+    let attempts = world.attempts(failed).await;
+    let first = attempts[0].report.started_at;
+    let starts = attempts.iter().map(|attempt| attempt.report.started_at.since(first).as_secs());
+    assert_eq!(starts.collect::<Vec<_>>(), [0, 60, 300]);
+    for attempt in &attempts {
+        let report = &attempt.report;
+        let error = report.outcome.error.as_ref().expect("a failure");
+        assert_eq!((error.class, report.url.as_str()), (ErrorClass::Configuration, "http://b/"));
+        assert!(error.detail.contains("'x-a'") && !error.detail.contains("hunter2"), "{error:?}");
+    }
+    world
+        .update(broken, |settings| {
+            settings.headers = CustomHeaders::default();
+            settings.unusable.repaired(Part::Headers);
+        })
+        .await;
+    world.pass(1_500 * SECOND).await;
+    assert_eq!(world.state(failed).await, State::Delivered, "at its next time, after the repair");
 }
 
 #[tokio::test(start_paused = true)]

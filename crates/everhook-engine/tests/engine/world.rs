@@ -244,9 +244,15 @@ impl World {
 
     /// The process dies and another one starts on what is on the disk.
     pub(crate) async fn crash(&mut self) {
+        self.crash_and(|_| {}).await;
+    }
+
+    /// As [`World::crash`], with something done to the database in between.
+    pub(crate) async fn crash_and(&mut self, change: impl FnOnce(&Connection)) {
         self.engine.abort_all();
         while self.engine.join_next().await.is_some() {}
         let connection = self.store.inner.into_connection().expect("the store");
+        change(&connection);
         let (store, intake) = open(connection, &self.settings, &self.clock);
         self.store = store;
         self.intake = Arc::clone(&intake);
@@ -297,6 +303,7 @@ impl World {
             },
             requests_per_second: None,
             max_in_flight: None,
+            unusable: Default::default(),
         };
         change(&mut settings);
         let change = Change::CreateEndpoint {

@@ -1,13 +1,20 @@
-//! The HTTP client against scripted servers on the loopback interface.
+//! The HTTP client against labs on the loopback interface.
 //!
-//! The servers do what real ones do wrong. Nothing here waits by guessing: a test ends when the
-//! outcome is there, and time-outs are short ones of the client itself.
+//! They do what real servers do wrong. Nothing here waits by guessing: a test ends when the outcome
+//! is there, and where the engine's own time is at stake it is tokio's, paused.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod answers;
+mod bodies;
+mod client;
+mod deadlines;
 mod endings;
+mod framing;
+mod guard;
+mod name_server;
 mod names;
+mod redirects;
+mod retry_after;
 mod reuse;
-mod server;
 mod tls;

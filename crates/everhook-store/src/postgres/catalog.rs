@@ -63,9 +63,11 @@ fn read_endpoint(row: &Row) -> Result<Endpoint, VerbError> {
         version: unsigned(row.try_get(3)?),
         created_at: Timestamp::from_millis(row.try_get(4)?),
         updated_at: Timestamp::from_millis(row.try_get(5)?),
-        settings: EndpointSettings::from_stored(row.try_get(6)?)
-            .map_err(|error| unusable(error.to_string()))?,
-        secrets: SecretSet::from_stored(row.try_get(7)?)
-            .map_err(|error| unusable(error.to_string()))?,
+        settings: EndpointSettings::from_stored(row.try_get(6)?),
+        secrets: read_secrets(row.try_get(7)?),
     })
+}
+
+fn read_secrets(stored: &str) -> SecretSet {
+    SecretSet::from_stored(stored).unwrap_or_else(|_| SecretSet::unreadable(stored))
 }

@@ -126,6 +126,7 @@ impl PostgresStore {
             turn: AtomicUsize::new(0),
         };
         store.begin(Access::Read, now).await?.roll_back().await;
+        store.cached().warn_of_unusable();
         Ok(store)
     }
 

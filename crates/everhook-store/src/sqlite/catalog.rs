@@ -112,11 +112,13 @@ fn read_endpoint(
         version: unsigned(row.get(3)?),
         created_at: Timestamp::from_millis(created_at),
         updated_at: Timestamp::from_millis(row.get(5)?),
-        settings: EndpointSettings::from_stored(&row.get::<_, String>(6)?)
-            .map_err(|error| OpenError::Unusable(format!("endpoint {id}: {error}")))?,
-        secrets: SecretSet::from_stored(&row.get::<_, String>(7)?)
-            .map_err(|error| OpenError::Unusable(format!("endpoint {id}: {error}")))?,
+        settings: EndpointSettings::from_stored(&row.get::<_, String>(6)?),
+        secrets: read_secrets(&row.get::<_, String>(7)?),
     })
+}
+
+fn read_secrets(stored: &str) -> SecretSet {
+    SecretSet::from_stored(stored).unwrap_or_else(|_| SecretSet::unreadable(stored))
 }
 
 fn unusable(error: impl std::fmt::Display) -> OpenError {

@@ -288,6 +288,7 @@ fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, O
         }
     };
     let catalog = Catalog::load(&connection, tag)?;
+    catalog.directory.warn_of_unusable();
     let catalog = Arc::new(RwLock::new(Arc::new(catalog)));
     let handoff = options.handoff;
     let memory = Memory::load(&connection, Arc::clone(&catalog))?;

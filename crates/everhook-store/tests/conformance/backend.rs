@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use everhook_domain::id::DeliveryId;
+use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::time::Timestamp;
 use everhook_store::{Handoff, Store, StorePolicy};
 use tokio::runtime::Runtime;
@@ -61,6 +61,10 @@ pub(crate) trait Backend {
 
     /// Copies the only endpoint until there are so many. No store is open.
     fn multiply_endpoint(&self, count: usize);
+
+    /// Overwrites a column of an endpoint's row, as an older version may have stored it. No store
+    /// is open.
+    fn store_as(&self, endpoint: EndpointId, column: &str, text: &str);
 
     /// What came in for ended leases of a delivery, which no verb shows yet. No store is open.
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String>;

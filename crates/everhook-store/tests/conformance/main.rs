@@ -36,6 +36,7 @@ mod source_ids;
 mod sqlite;
 mod states;
 mod tenants;
+mod unusable;
 mod world;
 
 use std::process::ExitCode;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         reading::cases,
         idempotency::cases,
         tenants::cases,
+        unusable::cases,
         cases::cases,
         model::cases,
     ];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use everhook_domain::id::DeliveryId;
+use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::postgres::{PostgresOptions, PostgresStore};
@@ -107,6 +107,16 @@ impl Backend for Postgres {
             "INSERT INTO endpoints SELECT tenant, gen_random_uuid(), state, version, created_at, \
              updated_at, settings, secrets FROM endpoints, generate_series(2, {count})"
         ));
+    }
+
+    fn store_as(&self, endpoint: EndpointId, column: &str, text: &str) {
+        let text = text.replace('\'', "''");
+        let changed = self.run(&format!(
+            "UPDATE endpoints SET {column} = '{text}' \
+             WHERE replace(id::text, '-', '') = '{:032x}' RETURNING 1",
+            endpoint.bits()
+        ));
+        assert_eq!(changed.len(), 1);
     }
 
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use everhook_domain::id::DeliveryId;
+use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::time::{SystemClock, Timestamp};
 use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
 use everhook_store::{Handoff, Store, StorePolicy};
@@ -72,6 +72,10 @@ impl Backend for Memory {
         multiply_endpoint(self.connection.as_ref().unwrap(), count);
     }
 
+    fn store_as(&self, endpoint: EndpointId, column: &str, text: &str) {
+        store_as(self.connection.as_ref().unwrap(), endpoint, column, text);
+    }
+
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
         late_outcomes(self.connection.as_ref().unwrap(), delivery)
     }
@@ -102,6 +106,10 @@ impl Backend for File {
         multiply_endpoint(&Connection::open(self.path()).unwrap(), count);
     }
 
+    fn store_as(&self, endpoint: EndpointId, column: &str, text: &str) {
+        store_as(&Connection::open(self.path()).unwrap(), endpoint, column, text);
+    }
+
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
         late_outcomes(&Connection::open(self.path()).unwrap(), delivery)
     }
@@ -123,6 +131,12 @@ fn multiply_endpoint(connection: &Connection, count: usize) {
         INSERT INTO endpoints SELECT n.seq, tenant, state, version, created_at, updated_at,
             settings, secrets FROM endpoints, n";
     assert_eq!(connection.execute(statement, [count as i64]), Ok(count - 1));
+}
+
+fn store_as(connection: &Connection, endpoint: EndpointId, column: &str, text: &str) {
+    let statement = format!("UPDATE endpoints SET {column} = ?2 WHERE seq = ?1");
+    let changed = connection.execute(&statement, (endpoint.sequence() as i64, text));
+    assert_eq!(changed, Ok(1));
 }
 
 fn late_outcomes(connection: &Connection, delivery: DeliveryId) -> Vec<String> {

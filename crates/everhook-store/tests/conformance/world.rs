@@ -93,6 +93,13 @@ impl World {
         self.store = self.reopen();
     }
 
+    /// Overwrites a column of an endpoint's row; restarts the store.
+    pub(crate) fn store_as(&mut self, endpoint: EndpointId, column: &str, text: &str) {
+        self.backend.crash();
+        self.backend.store_as(endpoint, column, text);
+        self.store = self.reopen();
+    }
+
     /// What is kept of results that came too late; restarts the store.
     pub(crate) fn late_outcomes(&mut self, delivery: DeliveryId) -> Vec<String> {
         self.backend.crash();

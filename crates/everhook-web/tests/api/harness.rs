@@ -137,6 +137,16 @@ impl Api {
         Self { router, store, now }
     }
 
+    /// Starts anew on the same database, after something was done to it.
+    pub(crate) fn restart_after(self, change: impl FnOnce(&rusqlite::Connection)) -> Self {
+        let connection = self.store.into_connection().expect("the store");
+        change(&connection);
+        let store = Arc::new(SqliteStore::on_connection(connection, options()).expect("a store"));
+        let settings = settings(&self.now);
+        let router = everhook_web::router(Arc::clone(&store) as Arc<dyn Store>, settings);
+        Self { router, store, now: self.now }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.now.load(Ordering::SeqCst))
     }

@@ -14,3 +14,4 @@ mod problems;
 mod refusals;
 mod replays;
 mod server;
+mod unusable;

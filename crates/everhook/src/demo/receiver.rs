@@ -2,8 +2,6 @@
 //! request as a good receiver does: signature, age, and that an event never changes between tries.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,21 +10,14 @@ use everhook_domain::header::HeaderPrefix;
 use everhook_domain::secret::Secret;
 use everhook_domain::signature::{self, Signed};
 use everhook_domain::time::Clock;
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use everhook_lab::{Behaviour, Door, Lab, Reply, Request};
+use http::StatusCode;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinSet;
 
 use crate::exit::Failure;
 
 /// How far a signature's time may be from ours.
 const TOLERANCE: Duration = Duration::from_secs(300);
-/// The largest request that is read.
-const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// An endpoint of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,10 +70,8 @@ struct Memory {
 
 /// A running receiver. Dropping it ends it.
 pub(crate) struct Receiver {
-    address: SocketAddr,
+    lab: Lab,
     state: Arc<State>,
-    // Owns the tasks.
-    _tasks: JoinSet<()>,
 }
 
 struct State {
@@ -102,20 +91,20 @@ impl Receiver {
         prefix: HeaderPrefix,
         arrivals: UnboundedSender<Arrival>,
     ) -> Result<Self, Failure> {
-        let failed =
-            |error| Failure::failed(format!("the demo's receiver does not start: {error}"));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
         let memory = Memory { secrets: HashMap::new(), bodies: HashMap::new(), repaired: false };
-        let state = Arc::new(State { memory: Mutex::new(memory), arrivals, clock, prefix });
-        let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, Arc::clone(&state)));
-        Ok(Self { address, state, _tasks: tasks })
+        let memory = Mutex::new(memory);
+        let state = Arc::new(State { memory, arrivals, clock: Arc::clone(&clock), prefix });
+        let asked = Arc::clone(&state);
+        let behaviour = Behaviour::by(move |request| Reply::status(asked.answer(request).as_u16()));
+        let lab = Lab::start(Door::Open, behaviour, clock).await.map_err(|error| {
+            Failure::failed(format!("the demo's receiver does not start: {error}"))
+        })?;
+        Ok(Self { lab, state })
     }
 
     /// The URL of one of its endpoints.
     pub(crate) fn url(&self, temper: Temper) -> String {
-        format!("http://{}/{}", self.address, temper.name())
+        self.lab.url(&format!("/{}", temper.name()))
     }
 
     /// Tells it the secret that requests to an endpoint are signed with.
@@ -129,58 +118,22 @@ impl Receiver {
     }
 }
 
-async fn accept(listener: TcpListener, state: Arc<State>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                // One that is gone before it was accepted is no reason to stop.
-                if let Ok((stream, _)) = accepted {
-                    connections.spawn(converse(stream, Arc::clone(&state)));
-                }
-            }
-            Some(_ended) = connections.join_next() => {}
-        }
-    }
-}
-
-async fn converse(stream: TcpStream, state: Arc<State>) {
-    let service = service_fn(|request| answer(request, Arc::clone(&state)));
-    let connection =
-        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A connection that breaks is the sender's to notice.
-    let _ended = connection.await;
-}
-
-async fn answer(
-    request: Request<Incoming>,
-    state: Arc<State>,
-) -> Result<Response<Empty<Bytes>>, Infallible> {
-    let (head, body) = request.into_parts();
-    let temper = Temper::ALL
-        .into_iter()
-        .find(|temper| head.uri.path().strip_prefix('/') == Some(temper.name()));
-    let body = Limited::new(body, REQUEST_BYTES_MAX).collect().await;
-    let status = match (temper, body) {
-        (Some(temper), Ok(body)) => state.receive(temper, &head.headers, body.to_bytes()),
-        (None, _) => StatusCode::NOT_FOUND,
-        (Some(_), Err(_)) => StatusCode::BAD_REQUEST,
-    };
-    let mut response = Response::new(Empty::new());
-    *response.status_mut() = status;
-    Ok(response)
-}
-
 impl State {
     fn with<T>(&self, f: impl FnOnce(&mut Memory) -> T) -> T {
         f(&mut self.memory.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn receive(&self, temper: Temper, headers: &HeaderMap, body: Bytes) -> StatusCode {
-        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("");
+    fn answer(&self, request: &Request) -> StatusCode {
+        let wanted = |temper: &Temper| request.target().strip_prefix('/') == Some(temper.name());
+        let temper = Temper::ALL.into_iter().find(wanted);
+        temper.map_or(StatusCode::NOT_FOUND, |temper| self.receive(temper, request))
+    }
+
+    fn receive(&self, temper: Temper, request: &Request) -> StatusCode {
+        let text = |name: &str| request.header(name).unwrap_or_default();
         let event = text("webhook-id").to_owned();
         let attempt = text(self.prefix.attempt().as_str()).parse().unwrap_or(0);
-        let fault = self.fault(temper, headers, &body);
+        let fault = self.fault(temper, request);
         let repaired = self.with(|memory| memory.repaired);
         let status = match temper {
             _ if fault.is_some() => StatusCode::BAD_REQUEST,
@@ -189,15 +142,16 @@ impl State {
             Temper::Steady | Temper::Flaky | Temper::Broken => StatusCode::OK,
         };
         // Nobody listens any more when the demo is ending.
-        let event_type = event_type(&body);
+        let event_type = event_type(&request.body);
         let arrival = Arrival { temper, event, event_type, attempt, status, fault };
         let _unheard = self.arrivals.send(arrival);
         status
     }
 
     /// What is wrong with a request.
-    fn fault(&self, temper: Temper, headers: &HeaderMap, body: &Bytes) -> Option<String> {
-        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("");
+    fn fault(&self, temper: Temper, request: &Request) -> Option<String> {
+        let text = |name: &str| request.header(name).unwrap_or_default();
+        let body = &request.body;
         let signed = Signed {
             id: text("webhook-id"),
             timestamp: text("webhook-timestamp"),
