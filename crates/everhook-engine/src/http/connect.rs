@@ -154,4 +154,28 @@ mod tests {
         let failure = connect(&guard, &addresses[..1], port).await.expect_err("nothing there");
         assert_eq!(failure.class, ErrorClass::Refused);
     }
+
+    #[tokio::test(start_paused = true)]
+    #[expect(clippy::disallowed_methods, reason = "tokio's paused time is the time here")]
+    async fn case_080_an_address_that_swallows_everything_is_not_waited_for() {
+        let listening = tokio::net::TcpSocket::new_v4().expect("a socket");
+        listening.bind("127.0.0.2:0".parse().expect("an address")).expect("bind");
+        // It has room for so few that wait to be accepted; whoever comes then hears nothing.
+        let swallowing = listening.listen(1).expect("listen");
+        let swallows = swallowing.local_addr().expect("bound");
+        let mut waiting = Vec::new();
+        while let Ok(Ok(stream)) = tokio::time::timeout(STAGGER, TcpStream::connect(swallows)).await
+        {
+            waiting.push(stream);
+            assert!(waiting.len() < 100, "it takes everybody");
+        }
+        let port = swallows.port();
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.expect("bind");
+        let guard = AddressGuard::new(vec!["127.0.0.0/8".parse().expect("a block")]);
+        let addresses = [IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 1])];
+        let began = tokio::time::Instant::now();
+        let stream = connect(&guard, &addresses, port).await.expect("the other one");
+        assert_eq!(stream.peer_addr().expect("connected"), listener.local_addr().expect("bound"));
+        assert!(began.elapsed() <= 2 * STAGGER, "{:?}", began.elapsed());
+    }
 }

@@ -14,4 +14,5 @@ mod problems;
 mod refusals;
 mod replays;
 mod server;
+mod targets;
 mod unusable;
