@@ -6,6 +6,7 @@
 //! | `config` | `config check` and `config default` |
 //! | `serve` | start, refusal, restart, stop |
 //! | `send` | publishing to a running server |
+//! | `receivers` | what becomes of a delivery when its receiver misbehaves |
 //! | `demo` | the demo shows what it promises |
 
 #![expect(
@@ -19,5 +20,6 @@ mod config;
 mod demo;
 mod help;
 mod process;
+mod receivers;
 mod send;
 mod serve;
