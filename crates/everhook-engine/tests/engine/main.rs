@@ -5,6 +5,7 @@
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
+mod bulk;
 mod delivery;
 mod isolation;
 mod neighbours;

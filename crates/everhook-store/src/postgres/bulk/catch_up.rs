@@ -107,7 +107,7 @@ fn wants(endpoint: &Endpoint, row: &Row) -> Result<Option<Wanted>, VerbError> {
     let origin: i16 = row.try_get(2)?;
     let data = event::data_of_stored(&event_type, row.try_get(3)?).unwrap_or_default();
     let facts = Facts::new(code::read_origin(i64::from(origin))?, event_type.as_str(), None, data);
-    let matches = endpoint.settings.subscription.matches(&facts);
+    let matches = endpoint.settings.wants(&facts);
     Ok(matches.then_some(Wanted { id, event_type }))
 }
 

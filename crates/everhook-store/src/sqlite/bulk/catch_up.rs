@@ -80,7 +80,7 @@ fn read(tx: &Tx<'_>, bulk: &BulkRow, endpoint: &Endpoint) -> Result<(Vec<Wanted>
             let data = event::data_of_stored(&known, body).unwrap_or_default();
             let facts = Facts::new(origin, &event_type, None, data);
             bytes += body.len() + row.get::<_, u32>(5)? as usize * DELIVERY_BYTES;
-            if endpoint.settings.subscription.matches(&facts) {
+            if endpoint.settings.wants(&facts) {
                 wanted.push(Wanted { sequence, created_at: row.get(2)?, event_type });
             }
         }
