@@ -168,6 +168,13 @@ fn bad_values() {
              delivery.lease to \"15400ms\" or more, or delivery.timeout to less",
         ),
         (
+            "[replay]\nrate_per_second_max = 100",
+            "",
+            "my.toml:2: replay.rate_per_second_max = \"100\" is too small for \
+             replay.rate_per_second = 500; set replay.rate_per_second_max to \"500\" or more, or \
+             replay.rate_per_second to less",
+        ),
+        (
             "[events]\nbatch_bytes_max = \"512KiB\"",
             "",
             "my.toml:2: events.batch_bytes_max = \"512KiB\" is too small for \
