@@ -78,8 +78,12 @@ fn next_allowed(
     None
 }
 
-fn refused(blocked: Blocked) -> Failure {
-    Failure::new(ErrorClass::Blocked, blocked.to_string())
+/// Says what kind of address it is and not which: who may choose a name for an endpoint may not
+/// learn what our name servers know of it. The operator finds it in the log.
+fn refused(Blocked { address, reason }: Blocked) -> Failure {
+    tracing::debug!(%address, "an endpoint leads to {reason}, which may not be connected to");
+    let detail = format!("the endpoint leads to {reason}; security.allow_targets can allow it");
+    Failure::new(ErrorClass::Blocked, detail)
 }
 
 /// The families in turns, beginning with that of the first address (RFC 8305 §4).
@@ -128,7 +132,9 @@ mod tests {
         let address = [IpAddr::from([127, 0, 0, 1])];
         let failure = connect(&AddressGuard::default(), &address, port).await.expect_err("blocked");
         assert_eq!(failure.class, ErrorClass::Blocked);
-        assert!(failure.detail.contains("127.0.0.1 is a loopback address"), "{}", failure.detail);
+        let detail =
+            "the endpoint leads to a loopback address; security.allow_targets can allow it";
+        assert_eq!(failure.detail, detail);
         let allowed = AddressGuard::new(vec!["127.0.0.1".parse().expect("a block")]);
         assert!(connect(&allowed, &address, port).await.is_ok());
         assert!(listener.accept().await.is_ok(), "exactly one connection came");

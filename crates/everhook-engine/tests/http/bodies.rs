@@ -13,7 +13,7 @@ use crate::client::{Client, SHORT, delivered, in_paused_time, lab};
 
 const MEBIBYTE: usize = 1 << 20;
 /// More than is read of a body, with all buffers on the way; far less than the bodies here.
-const ON_THE_WAY_MAX: usize = 6 * MEBIBYTE;
+const ON_THE_WAY_MAX: usize = 2 * MEBIBYTE;
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
 #[tokio::test]
