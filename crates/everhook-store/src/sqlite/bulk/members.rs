@@ -9,12 +9,31 @@ use crate::code::UnknownCode;
 /// Rows that are removed in one step.
 const CLEAR_ROWS: i64 = 100;
 
-/// Stores keys, which must rise.
-pub(super) fn insert(connection: &Connection, bulk: i64, keys: &[i64]) -> rusqlite::Result<()> {
+/// A row's worth of keys, as it is stored.
+pub(super) struct Chunk {
+    last: i64,
+    keys: Vec<u8>,
+}
+
+/// Keys, which must rise, as they are stored.
+pub(super) fn chunks(keys: &[i64]) -> Vec<Chunk> {
+    let chunk = |keys: &[i64]| keys.last().map(|last| Chunk { last: *last, keys: pack(keys) });
+    keys.chunks(CHUNK_MEMBERS).filter_map(chunk).collect()
+}
+
+impl Chunk {
+    /// Its size in bytes.
+    pub(super) fn weight(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+/// Stores what [`chunks`] made.
+pub(super) fn insert(connection: &Connection, bulk: i64, chunks: &[Chunk]) -> rusqlite::Result<()> {
     let mut statement = connection
         .prepare_cached("INSERT INTO bulk_members (bulk, last, keys) VALUES (?1, ?2, ?3)")?;
-    for chunk in keys.chunks(CHUNK_MEMBERS) {
-        statement.execute(params![bulk, chunk.last(), pack(chunk)])?;
+    for chunk in chunks {
+        statement.execute(params![bulk, chunk.last, chunk.keys])?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use async_trait::async_trait;
 use everhook_domain::bulk::{BulkKind, BulkPace, BulkStatus, Tally, catches_up};
 use everhook_domain::delivery::IllegalStep;
-use everhook_domain::id::{EndpointId, ReplayId};
+use everhook_domain::id::{DeliveryId, EndpointId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 
@@ -40,17 +40,16 @@ impl Bulk for SqliteStore {
     ) -> Result<Claimed<BulkStarted>, StoreError> {
         let tenant = self.tenant_no(&request.tenant)?;
         loop {
-            let (keys, begun) = if request.kind == BulkKind::CatchUp {
-                (Vec::new(), None)
+            let (set, begun) = if request.kind == BulkKind::CatchUp {
+                (Set::default(), None)
             } else {
                 let other = self.read(move |reader| OtherWork::read(&reader, tenant)).await?;
                 let replay = request.kind == BulkKind::Replay;
                 let in_other = |record: &DeliveryRecord| replay && other.has(record);
-                let members = bulk::members(self, &request, in_other).await?;
-                (members.into_iter().map(key_of).collect(), Some(other.begun))
+                (Set::of(bulk::members(self, &request, in_other).await?), Some(other.begun))
             };
             let (request, claim) = (request.clone(), claim.clone());
-            let verb = StartVerb { request, claim, now, keys, begun };
+            let verb = StartVerb { request, claim, now, set, begun };
             if let Some(claimed) = self.run(verb).await? {
                 return Ok(claimed);
             }
@@ -134,13 +133,28 @@ impl OtherWork {
     }
 }
 
+/// The deliveries of work that is begun, made ready before the writer's turn.
+#[derive(Default)]
+struct Set {
+    matched: u64,
+    last: Option<i64>,
+    chunks: Vec<members::Chunk>,
+}
+
+impl Set {
+    fn of(members: Vec<DeliveryId>) -> Self {
+        let keys: Vec<i64> = members.into_iter().map(key_of).collect();
+        let matched = u64::try_from(keys.len()).unwrap_or(u64::MAX);
+        Self { matched, last: keys.last().copied(), chunks: members::chunks(&keys) }
+    }
+}
+
 /// `start_bulk`: `None` if other work was begun since the set was read.
 struct StartVerb {
     request: BulkRequest,
     claim: Option<Claim<BulkStarted>>,
     now: Timestamp,
-    /// The set, rising.
-    keys: Vec<i64>,
+    set: Set,
     /// What had been begun when the set was read; `None` where there is no set.
     begun: Option<i64>,
 }
@@ -158,7 +172,7 @@ impl Verb for StartVerb {
     }
 
     fn weight(&self) -> usize {
-        self.keys.len() * 3
+        self.set.chunks.iter().map(members::Chunk::weight).sum()
     }
 }
 
@@ -183,8 +197,7 @@ impl StartVerb {
                 (None, first - 1, last)
             }
             BulkKind::Replay | BulkKind::Acknowledge => {
-                let matched = u64::try_from(self.keys.len()).unwrap_or(u64::MAX);
-                (Some(matched), -1, self.keys.last().copied().unwrap_or(-1))
+                (Some(self.set.matched), -1, self.set.last.unwrap_or(-1))
             }
         };
         if request.dry_run {
@@ -208,7 +221,7 @@ impl StartVerb {
             bulk.end(BulkStatus::Done, self.now);
         }
         let seq = bulk.insert(tx.connection)?;
-        members::insert(tx.connection, seq, &self.keys)?;
+        members::insert(tx.connection, seq, &self.set.chunks)?;
         tx.jobs_pending();
         Ok(BulkStarted { id: Some(row::replay_id(seq, self.now, tx.tag())), matched })
     }
