@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use everhook_domain::time::SystemClock;
+use everhook_domain::time::{SystemClock, Timestamp};
 use everhook_lab::{Door, Lab, Reply, Script, Step};
 use serde_json::{Value, json};
 
@@ -158,4 +158,49 @@ async fn what_peers_fail_15_a_name_that_leads_inside_is_blocked_by_default() {
     check_attempt("inside", attempt, ("blocked", "the endpoint leads to a loopback address;"));
     assert_eq!(lab.record().connections, 0);
     assert!(!delivery["next_attempt_at"].is_null(), "retried as ever: {delivery}");
+}
+
+/// `Retry-After`, and the seconds after which the next attempt is due where the header counts. By
+/// the schedule it would be 60.
+const WAITS: [(&str, i64); 7] = [
+    ("600", 600),
+    ("1000000", 3_660),
+    ("Fri, 31 Dec 9999 23:59:59 GMT", 3_660),
+    ("0", 60),
+    ("Sun, 06 Nov 1994 08:49:37 GMT", 60),
+    ("-600", 60),
+    ("soon", 60),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_peers_fail_9_retry_after_moves_the_next_attempt_where_that_is_switched_on() {
+    for honor in [true, false] {
+        let mut script = Script::otherwise(Reply::status(404));
+        for (nth, (value, _)) in WAITS.iter().enumerate() {
+            let reply = Reply::answer(429, &[("retry-after", value)], "");
+            script = script.on(&format!("/wait-{nth}"), [reply]);
+        }
+        let lab = lab(script).await;
+        let dir = TempDir::new();
+        let variables = [
+            ("EVERHOOK_ADMIN_TOKEN", TOKEN),
+            ("EVERHOOK_SECURITY_ALLOW_TARGETS", "127.0.0.1"),
+            ("EVERHOOK_RETRY_HONOR_RETRY_AFTER", if honor { "true" } else { "false" }),
+        ];
+        let server = Server::start(&dir.0, &variables);
+        for (nth, (value, seconds)) in WAITS.iter().enumerate() {
+            let name = format!("wait-{nth}");
+            send(&server, &name, &lab.url(&format!("/{name}")));
+            let delivery = ended(&server, &name, 1).await;
+            let at = |time: &Value| {
+                let time = Timestamp::parse(time.as_str().expect("a time")).expect("a time");
+                time.as_secs()
+            };
+            let started = at(&delivery["attempts"][0]["started_at"]);
+            let wait = at(&delivery["next_attempt_at"]) - started;
+            let expected = if honor { *seconds } else { 60 };
+            // The wait that was asked for counts from the answer, which takes a moment.
+            assert!((expected..expected + 10).contains(&wait), "{value}, {honor}: {wait} s");
+        }
+    }
 }
