@@ -4,6 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use everhook_domain::time::Clock;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -30,6 +31,10 @@ pub enum Door {
     /// A TLS handshake; a connection where it fails is closed.
     #[cfg(feature = "tls")]
     Tls(Arc<rustls::ServerConfig>),
+    /// Nothing, but then no body is read: the reply comes right after the head of a request, which
+    /// is recorded without a body. What the reply does not read stays unread, and the connection
+    /// is reset.
+    Impatient,
     /// These steps at once, without waiting for a request; then the connection is closed.
     Slammed(Reply),
 }
@@ -141,7 +146,7 @@ impl Shared {
     async fn meet(&self, stream: TcpStream, number: usize) {
         let mut stream = BufReader::new(stream);
         let left = match &self.door {
-            Door::Open => self.converse(&mut stream, number).await,
+            Door::Open | Door::Impatient => self.converse(&mut stream, number).await,
             Door::Slammed(reply) => {
                 let reply = reply.clone().then(crate::Step::Close);
                 reply.act(&mut stream, |bytes| self.count(bytes)).await
@@ -172,7 +177,14 @@ impl Shared {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         for nth in 0.. {
-            let Some((head, body)) = request::read(stream).await else { break };
+            let Some(head) = request::read_head(stream).await else { break };
+            let impatient = matches!(self.door, Door::Impatient);
+            let body = if impatient {
+                Some(Bytes::new())
+            } else {
+                request::read_body(stream, &head).await
+            };
+            let Some(body) = body else { break };
             let request = Request { connection, nth, at: self.clock.monotonic(), head, body };
             let reply = self.behaviour.reply(&request);
             self.record.send_modify(|record| {
@@ -182,6 +194,9 @@ impl Shared {
                 }
             });
             let left = reply.act(stream, |bytes| self.count(bytes)).await;
+            if impatient && left == Left::Open {
+                return Left::Broken;
+            }
             if left != Left::Open {
                 return left;
             }

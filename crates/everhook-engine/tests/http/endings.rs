@@ -63,6 +63,28 @@ async fn case_015_a_closed_port_refuses() {
 }
 
 #[tokio::test]
+async fn case_084_an_answer_before_the_body_was_read_is_the_answer() {
+    // More than fits into the buffers on the way, so that the request is never written whole.
+    let body = vec![b'x'; 32 << 20];
+    let answer = Reply::answer(413, &[("connection", "close")], "too much");
+    let pause = Step::Pause(Duration::from_millis(100));
+    for reply in [
+        answer.clone().then(Step::Close),
+        answer.clone().then(pause.clone()).then(Step::Reset),
+        // Closed with bytes that were never read, as a server does that refuses.
+        answer.then(pause),
+    ] {
+        let lab = behind(Door::Impatient, reply.clone()).await;
+        let outcome = Client::new().post(&lab.url("/"), &body).await;
+        let text = failed(&outcome, ErrorClass::Status);
+        assert_eq!(text, "the endpoint answered with status 413", "{reply:?}");
+        assert_eq!(outcome.response.expect("an answer").status, 413);
+        let record = lab.wait_for(|record| record.ended == 1).await;
+        assert_eq!((record.connections, record.request_count), (1, 1), "{reply:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_is_there_before_the_request_is_taken() {
     // Some refuse at once and close; their answer is the better reason.
     let reply = Reply::answer(503, &[("connection", "close")], "busy");
