@@ -59,6 +59,9 @@ pub mod kind {
     /// Bulk replays.
     #[derive(Debug)]
     pub enum Replay {}
+    /// Tenants whose makers chose no id.
+    #[derive(Debug)]
+    pub enum Tenant {}
 
     impl Kind for Event {
         const PREFIX: &'static str = "evt_";
@@ -75,6 +78,10 @@ pub mod kind {
     impl Kind for Replay {
         const PREFIX: &'static str = "rpl_";
         const NAME: &'static str = "replay";
+    }
+    impl Kind for Tenant {
+        const PREFIX: &'static str = "ten_";
+        const NAME: &'static str = "tenant";
     }
 }
 

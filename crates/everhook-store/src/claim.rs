@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use everhook_domain::idempotency::{Answer, Fingerprint};
 use everhook_domain::key::KeyHash;
+use everhook_domain::tenant::TenantId;
 
 /// Turns a verb's result into the answer that is remembered. Pure: a store may call it twice.
 pub type Render<T> = Arc<dyn Fn(&T) -> Answer + Send + Sync>;
@@ -15,6 +16,8 @@ pub type Render<T> = Arc<dyn Fn(&T) -> Answer + Send + Sync>;
 /// refused or failed verb leaves no record, so the key is free again. The record's lifetime is the
 /// store's [`StorePolicy::idempotency_ttl`](crate::StorePolicy).
 pub struct Claim<T> {
+    /// Whose the record is: it goes with the tenant. One that does not exist is refused.
+    pub tenant: TenantId,
     /// The hashed key, with tenant, account, method and path in it.
     pub key: KeyHash,
     /// What a second use of the key is compared by.
@@ -25,7 +28,12 @@ pub struct Claim<T> {
 
 impl<T> Clone for Claim<T> {
     fn clone(&self) -> Self {
-        Self { key: self.key, fingerprint: self.fingerprint, render: Arc::clone(&self.render) }
+        Self {
+            tenant: self.tenant.clone(),
+            key: self.key,
+            fingerprint: self.fingerprint,
+            render: Arc::clone(&self.render),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tenants and endpoints: small, read by everything, kept in memory as one snapshot.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointVerb};
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::{Secret, SecretSet};
 use everhook_domain::subscription::Facts;
-use everhook_domain::tenant::TenantId;
+use everhook_domain::tenant::{Tenant, TenantId, TenantName};
 use everhook_domain::time::Timestamp;
 
 use crate::claim::{Claim, Claimed};
@@ -18,10 +18,12 @@ use crate::error::StoreError;
 /// The most endpoints a tenant may have that are not deleted.
 pub const ENDPOINTS_PER_TENANT_MAX: usize = 10_000;
 
-/// A snapshot of all tenants and endpoints. Deleted endpoints stay in it for their history.
+/// A snapshot of all tenants and endpoints. Deleted endpoints stay in it for their history; deleted
+/// tenants and what was theirs do not.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     version: u64,
+    tenants: BTreeMap<TenantId, Tenant>,
     endpoints: HashMap<EndpointId, Arc<Endpoint>>,
     by_tenant: HashMap<TenantId, Vec<Arc<Endpoint>>>,
 }
@@ -30,11 +32,11 @@ impl Directory {
     /// A snapshot; `version` rises with every change.
     pub fn new(
         version: u64,
-        tenants: impl IntoIterator<Item = TenantId>,
+        tenants: impl IntoIterator<Item = Tenant>,
         endpoints: impl IntoIterator<Item = Arc<Endpoint>>,
     ) -> Self {
-        let mut by_tenant: HashMap<TenantId, Vec<Arc<Endpoint>>> =
-            tenants.into_iter().map(|tenant| (tenant, Vec::new())).collect();
+        let tenants = tenants.into_iter().map(|tenant| (tenant.id.clone(), tenant)).collect();
+        let mut by_tenant: HashMap<TenantId, Vec<Arc<Endpoint>>> = HashMap::new();
         let mut all = HashMap::new();
         for endpoint in endpoints {
             by_tenant.entry(endpoint.tenant.clone()).or_default().push(Arc::clone(&endpoint));
@@ -43,7 +45,7 @@ impl Directory {
         for list in by_tenant.values_mut() {
             list.sort_by_key(|endpoint| endpoint.id);
         }
-        Self { version, endpoints: all, by_tenant }
+        Self { version, tenants, endpoints: all, by_tenant }
     }
 
     /// Rises with every change.
@@ -53,12 +55,17 @@ impl Directory {
 
     /// Whether the tenant exists.
     pub fn has_tenant(&self, tenant: &TenantId) -> bool {
-        self.by_tenant.contains_key(tenant)
+        self.tenants.contains_key(tenant)
     }
 
-    /// All tenants, in no order.
-    pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
-        self.by_tenant.keys()
+    /// A tenant.
+    pub fn tenant(&self, id: &TenantId) -> Option<&Tenant> {
+        self.tenants.get(id)
+    }
+
+    /// All tenants, by id.
+    pub fn tenants(&self) -> impl Iterator<Item = &Tenant> {
+        self.tenants.values()
     }
 
     /// An endpoint of any tenant, deleted ones among them: for the engine.
@@ -106,8 +113,16 @@ impl Directory {
 /// A change of the directory.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Adds a tenant; an existing one is refused as taken.
-    CreateTenant(TenantId),
+    /// Adds a tenant. Refused: an id that is taken, or whose deleted tenant is still being erased.
+    CreateTenant {
+        /// Its id.
+        id: TenantId,
+        /// What people call it.
+        name: TenantName,
+    },
+    /// Deletes a tenant, but not the default one. From then on nothing of it is accepted, read or
+    /// started, on any path; then all it had is erased, as a job.
+    DeleteTenant(TenantId),
     /// Adds an endpoint, enabled.
     CreateEndpoint {
         /// Whose it is.

@@ -37,6 +37,12 @@ pub enum Refusal {
     /// The deliveries of a disabled endpoint are still being cancelled.
     #[error("its pending deliveries are still being cancelled; try again in a moment")]
     StillCancelling,
+    /// A deleted tenant with this id is still being erased.
+    #[error("a deleted tenant with this id is still being erased; try again in a moment")]
+    StillErasing,
+    /// The default tenant stays.
+    #[error("the tenant 'default' cannot be deleted: requests that name no tenant are its")]
+    DefaultTenant,
     /// The name is taken.
     #[error("the name is taken")]
     Taken,

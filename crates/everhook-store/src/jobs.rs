@@ -31,8 +31,8 @@ impl JobStep {
     }
 }
 
-/// Long work: cancelling what waits for a disabled endpoint, work on many deliveries, forgetting
-/// what has expired.
+/// Long work: cancelling what waits for a disabled endpoint, work on many deliveries, erasing
+/// deleted tenants, forgetting what has expired.
 #[async_trait]
 pub trait Jobs: Send + Sync {
     /// Does one bounded step (500 rows) of one job, with its cursor, in one transaction. The kinds

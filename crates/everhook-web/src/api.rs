@@ -5,6 +5,7 @@ mod endpoints;
 mod events;
 mod health;
 mod replays;
+mod tenants;
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -43,6 +44,8 @@ pub fn router(store: Arc<dyn Store>, settings: WebSettings) -> Router {
         .route("/api/v1/endpoints/{id}/enable", post(endpoints::enable))
         .route("/api/v1/endpoints/{id}/test", post(endpoints::test))
         .route("/api/v1/endpoints/{id}/catch-up", post(replays::catch_up))
+        .route("/api/v1/tenants", post(tenants::create).get(tenants::list))
+        .route("/api/v1/tenants/{id}", get(tenants::read).delete(tenants::delete))
         .route("/api/v1/deliveries", get(deliveries::list))
         .route("/api/v1/deliveries/acknowledge", post(replays::acknowledge))
         .route("/api/v1/deliveries/{id}", get(deliveries::read))

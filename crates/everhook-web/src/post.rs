@@ -10,6 +10,7 @@ use axum::response::Response;
 use everhook_domain::fault::{self, Fate, Step};
 use everhook_domain::idempotency::{Answer, Fingerprint, IdempotencyKey};
 use everhook_domain::key::{KeyHash, KeySpace};
+use everhook_domain::tenant::TenantId;
 use everhook_store::{Claim, Claimed, StoreError};
 use http::header;
 use http::request::Parts;
@@ -23,6 +24,7 @@ use crate::settings::Entropy;
 
 /// A request's `Idempotency-Key`, and what a second use of it is compared by.
 pub(crate) struct Keyed {
+    tenant: TenantId,
     key: IdempotencyKey,
     hash: KeyHash,
     fingerprint: Fingerprint,
@@ -38,7 +40,8 @@ impl Keyed {
             KeyHash::new(KeySpace::Idempotency, &caller.tenant, &scope, key.as_str().as_bytes());
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         let content_type = content_type.map_or(&b""[..], |value| value.as_bytes());
-        Self { key, hash, fingerprint: Fingerprint::new(content_type, body) }
+        let tenant = caller.tenant.clone();
+        Self { tenant, key, hash, fingerprint: Fingerprint::new(content_type, body) }
     }
 }
 
@@ -72,6 +75,7 @@ impl<T: 'static> Answering<T> {
             }
         };
         Some(Claim {
+            tenant: keyed.tenant.clone(),
             key: keyed.hash,
             fingerprint: keyed.fingerprint,
             render: Arc::new(remembered),

@@ -63,6 +63,10 @@ pub enum ProblemKind {
     EndpointDeleted,
     /// The endpoint's deliveries are still being cancelled.
     StillCancelling,
+    /// The tenant with this id is still being erased.
+    StillErasing,
+    /// The default tenant stays.
+    DefaultTenant,
     /// The delivery has ended.
     DeliveryEnded,
     /// The delivery is not dead.
@@ -97,7 +101,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
@@ -114,6 +118,8 @@ impl ProblemKind {
         Self::EndpointDisabled,
         Self::EndpointDeleted,
         Self::StillCancelling,
+        Self::StillErasing,
+        Self::DefaultTenant,
         Self::DeliveryEnded,
         Self::DeliveryNotDead,
         Self::Changed,
@@ -154,6 +160,8 @@ impl ProblemKind {
             Self::StillCancelling => {
                 (409, "still-cancelling", "Deliveries are still being cancelled")
             }
+            Self::StillErasing => (409, "still-erasing", "A tenant is still being erased"),
+            Self::DefaultTenant => (409, "default-tenant", "The default tenant stays"),
             Self::DeliveryEnded => (409, "delivery-ended", "The delivery has ended"),
             Self::DeliveryNotDead => (409, "delivery-not-dead", "The delivery is not dead"),
             Self::Changed => (409, "changed", "It was changed in the meantime"),
@@ -311,7 +319,7 @@ impl IntoResponse for Problem {
             ProblemKind::StoreUnavailable | ProblemKind::NotReady => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(STORE_RETRY_AFTER_S));
             }
-            ProblemKind::Overloaded | ProblemKind::StillCancelling => {
+            ProblemKind::Overloaded | ProblemKind::StillCancelling | ProblemKind::StillErasing => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(OVERLOAD_RETRY_AFTER_S));
             }
             _ => {}
@@ -333,6 +341,8 @@ impl From<Refusal> for Problem {
             Refusal::Endpoint(IllegalVerb::Disabled) => ProblemKind::EndpointDisabled,
             Refusal::Endpoint(IllegalVerb::Deleted) => ProblemKind::EndpointDeleted,
             Refusal::StillCancelling => ProblemKind::StillCancelling,
+            Refusal::StillErasing => ProblemKind::StillErasing,
+            Refusal::DefaultTenant => ProblemKind::DefaultTenant,
             Refusal::Taken => ProblemKind::NameTaken,
             Refusal::TooManyEndpoints => ProblemKind::TooManyEndpoints,
             Refusal::Secrets(_) => ProblemKind::TooManySecrets,

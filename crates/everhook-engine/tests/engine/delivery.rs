@@ -18,7 +18,8 @@ use crate::world::{BEGIN, Sent, World, answers};
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn verifies(sent: &Sent, secret: [u8; 32]) -> bool {
+/// Whether a request is signed with this secret.
+pub(crate) fn verifies(sent: &Sent, secret: [u8; 32]) -> bool {
     let headers = Signed {
         id: sent.header("webhook-id"),
         timestamp: sent.header("webhook-timestamp"),

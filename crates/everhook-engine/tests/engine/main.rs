@@ -11,6 +11,7 @@ mod isolation;
 mod neighbours;
 mod outage;
 mod pacing;
+mod states;
 mod stopping;
 mod store;
 mod suspects;

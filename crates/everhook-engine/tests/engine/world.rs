@@ -199,7 +199,8 @@ pub(crate) struct World {
     pub(crate) network: Arc<Network>,
     pub(crate) store: Arc<FaultyStore>,
     pub(crate) settings: EngineSettings,
-    tenant: TenantId,
+    /// Whose endpoints and events are made.
+    pub(crate) tenant: TenantId,
     stop: Arc<Notify>,
     intake: Arc<Intake>,
     engine: JoinSet<()>,

@@ -105,6 +105,7 @@ pub(crate) fn claim<T: 'static>(
     render: impl Fn(&T) -> String + Send + Sync + 'static,
 ) -> Claim<T> {
     Claim {
+        tenant: tenant(),
         key: KeyHash::new(KeySpace::Idempotency, &tenant(), &[b"simulation"], key.as_bytes()),
         fingerprint: Fingerprint::new(b"text/plain", request.as_bytes()),
         render: Arc::new(move |value| Answer {

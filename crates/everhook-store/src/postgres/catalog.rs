@@ -5,7 +5,7 @@ use std::sync::Arc;
 use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
-use everhook_domain::tenant::TenantId;
+use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_domain::time::Timestamp;
 use tokio_postgres::Row;
 
@@ -20,12 +20,14 @@ pub(super) async fn load(
     version: u64,
 ) -> Result<Directory, VerbError> {
     let mut tenants = Vec::new();
-    for row in connection.query("SELECT id FROM tenants", &[]).await? {
-        tenants.push(tenant(&row, 0)?);
+    let statement = "SELECT id, name, created_at FROM tenants WHERE deleted_at IS NULL";
+    for row in connection.query(statement, &[]).await? {
+        tenants.push(read_tenant(&row)?);
     }
     let mut endpoints = Vec::new();
     let statement = "SELECT tenant, id, state, version, created_at, updated_at, settings, secrets \
-                     FROM endpoints";
+                     FROM endpoints \
+                     WHERE tenant NOT IN (SELECT id FROM tenants WHERE deleted_at IS NOT NULL)";
     for row in connection.query(statement, &[]).await? {
         endpoints.push(Arc::new(read_endpoint(&row)?));
     }
@@ -35,13 +37,29 @@ pub(super) async fn load(
 /// The directory after a change: with a tenant more, or an endpoint added or replaced.
 pub(super) fn with(
     directory: &Directory,
-    tenant: Option<TenantId>,
+    tenant: Option<Tenant>,
     endpoint: Option<Arc<Endpoint>>,
 ) -> Directory {
     let tenants = directory.tenants().cloned().chain(tenant);
     let changed = endpoint.as_ref().map(|endpoint| endpoint.id);
     let others = directory.all().filter(|other| Some(other.id) != changed).cloned();
     Directory::new(directory.version() + 1, tenants, others.chain(endpoint))
+}
+
+/// The directory without a tenant and its endpoints.
+pub(super) fn without_tenant(directory: &Directory, gone: &TenantId) -> Directory {
+    let tenants = directory.tenants().filter(|tenant| tenant.id != *gone).cloned();
+    let endpoints = directory.all().filter(|endpoint| endpoint.tenant != *gone).cloned();
+    Directory::new(directory.version() + 1, tenants, endpoints)
+}
+
+fn read_tenant(row: &Row) -> Result<Tenant, VerbError> {
+    let id = tenant(row, 0)?;
+    let name: &str = row.try_get(1)?;
+    let name = name
+        .parse()
+        .map_err(|error| VerbError::Unusable(format!("the name of tenant {id}: {error}")))?;
+    Ok(Tenant { id, name, created_at: Timestamp::from_millis(row.try_get(2)?) })
 }
 
 /// A tenant's id from a column.

@@ -7,14 +7,14 @@ use everhook_domain::endpoint::{
 };
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
-use everhook_domain::tenant::TenantId;
+use everhook_domain::tenant::{Tenant, TenantId, TenantName};
 
 use super::failure::VerbError;
 use super::ids::Ids;
 use super::number::{Bits, signed};
 use super::tx::Tx;
 use super::{catalog, schema, sweep};
-use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
+use crate::directory::{Change, Directory, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
 
 /// The verb. Only one transaction at a time runs it.
@@ -24,7 +24,8 @@ pub(super) async fn change(
     change: Change,
 ) -> Result<Option<Arc<Endpoint>>, VerbError> {
     match change {
-        Change::CreateTenant(tenant) => create_tenant(tx, tenant).await.map(|()| None),
+        Change::CreateTenant { id, name } => create_tenant(tx, id, name).await.map(|()| None),
+        Change::DeleteTenant(id) => delete_tenant(tx, &id).await.map(|()| None),
         Change::CreateEndpoint { tenant, settings, secrets } => {
             create_endpoint(tx, ids, tenant, *settings, secrets).await.map(Some)
         }
@@ -47,23 +48,40 @@ pub(super) async fn change(
 }
 
 /// The directory as it is after the transaction.
-async fn set_directory(
-    tx: &mut Tx,
-    tenant: Option<TenantId>,
-    endpoint: Option<Arc<Endpoint>>,
-) -> Result<(), VerbError> {
-    tx.directory = Arc::new(catalog::with(&tx.directory, tenant, endpoint));
-    let version = signed(tx.directory.version());
+async fn set_directory(tx: &mut Tx, directory: Directory) -> Result<(), VerbError> {
+    let version = signed(directory.version());
+    tx.directory = Arc::new(directory);
     schema::set_meta(&mut tx.connection, "directory_version", version).await
 }
 
-async fn create_tenant(tx: &mut Tx, tenant: TenantId) -> Result<(), VerbError> {
-    if tx.tenant(&tenant).is_ok() {
+async fn create_tenant(tx: &mut Tx, id: TenantId, name: TenantName) -> Result<(), VerbError> {
+    if tx.tenant(&id).is_ok() {
         return Err(Refusal::Taken.into());
     }
-    let statement = "INSERT INTO tenants (id, created_at) VALUES ($1, $2)";
-    tx.connection.execute(statement, &[&tenant.as_str(), &tx.now.as_millis()]).await?;
-    set_directory(tx, Some(tenant), None).await
+    let erasing = "SELECT 1 FROM tenants WHERE id = $1";
+    if tx.connection.first(erasing, &[&id.as_str()]).await?.is_some() {
+        return Err(Refusal::StillErasing.into());
+    }
+    let created_at = tx.now;
+    let statement = "INSERT INTO tenants (id, name, created_at) VALUES ($1, $2, $3)";
+    tx.connection
+        .execute(statement, &[&id.as_str(), &name.as_str(), &created_at.as_millis()])
+        .await?;
+    let tenant = Tenant { id, name, created_at };
+    let directory = catalog::with(&tx.directory, Some(tenant), None);
+    set_directory(tx, directory).await
+}
+
+async fn delete_tenant(tx: &mut Tx, id: &TenantId) -> Result<(), VerbError> {
+    tx.tenant(id)?;
+    if id.is_default() {
+        return Err(Refusal::DefaultTenant.into());
+    }
+    let statement = "UPDATE tenants SET deleted_at = $2 WHERE id = $1";
+    tx.connection.execute(statement, &[&id.as_str(), &tx.now.as_millis()]).await?;
+    tx.jobs_pending();
+    let directory = catalog::without_tenant(&tx.directory, id);
+    set_directory(tx, directory).await
 }
 
 async fn create_endpoint(
@@ -104,7 +122,8 @@ async fn create_endpoint(
             ],
         )
         .await?;
-    set_directory(tx, None, Some(Arc::clone(&endpoint))).await?;
+    let directory = catalog::with(&tx.directory, None, Some(Arc::clone(&endpoint)));
+    set_directory(tx, directory).await?;
     Ok(endpoint)
 }
 
@@ -135,7 +154,8 @@ async fn update(tx: &mut Tx, endpoint: Endpoint) -> Result<Arc<Endpoint>, VerbEr
             ],
         )
         .await?;
-    set_directory(tx, None, Some(Arc::clone(&endpoint))).await?;
+    let directory = catalog::with(&tx.directory, None, Some(Arc::clone(&endpoint)));
+    set_directory(tx, directory).await?;
     Ok(endpoint)
 }
 

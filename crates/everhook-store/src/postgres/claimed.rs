@@ -17,10 +17,12 @@ pub(super) async fn earlier<T>(
     claim: Option<&Claim<T>>,
 ) -> Result<Option<Claimed<T>>, VerbError> {
     let Some(claim) = claim else { return Ok(None) };
+    tx.tenant(&claim.tenant)?;
     let key = Bits::from(claim.key);
     let expires_at = tx.now + tx.rules.policy.idempotency_ttl;
     loop {
-        if record::take_key(&mut tx.connection, key, tx.now, expires_at).await? {
+        let times = (tx.now, expires_at);
+        if record::take_key(&mut tx.connection, &claim.tenant, key, times).await? {
             return Ok(None);
         }
         let stored = record::answer(&mut tx.connection, key).await?;

@@ -2,7 +2,7 @@
 
 use super::failure::VerbError;
 use super::tx::Tx;
-use super::{bulk, keys, sweep};
+use super::{bulk, erase, keys, sweep};
 use crate::jobs::JobStep;
 
 /// Rows touched in one step.
@@ -13,11 +13,12 @@ pub(super) const STEP_ROWS: i64 = 500;
 enum Kind {
     Sweep,
     Bulk,
+    Erase,
     ForgetExpired,
 }
 
 /// All kinds, in the order of their turns.
-const KINDS: [Kind; 3] = [Kind::Sweep, Kind::Bulk, Kind::ForgetExpired];
+const KINDS: [Kind; 4] = [Kind::Sweep, Kind::Bulk, Kind::Erase, Kind::ForgetExpired];
 
 /// One step of the first kind that has work, beginning with the one whose turn it is; `turn` counts
 /// the steps.
@@ -27,6 +28,7 @@ pub(super) async fn step(tx: &mut Tx, turn: usize) -> Result<JobStep, VerbError>
         left = left.and(match kind {
             Kind::Sweep => sweep::step(tx).await?,
             Kind::Bulk => bulk::step(tx).await?,
+            Kind::Erase => erase::step(tx).await?,
             Kind::ForgetExpired => forget_expired(tx).await?,
         });
         if left == JobStep::More {

@@ -11,7 +11,7 @@
 //! | `row`, `record`, `number` | how things are written |
 //! | `failure` | what PostgreSQL's errors mean |
 //! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
-//! | `jobs`, `sweep`, `bulk` | long work |
+//! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading` | single things and lists |
 //!
 //! A lease lasts for a time and ends by `settle` or, after it, by `lapse`, on whichever node. A
@@ -22,6 +22,7 @@ mod bulk;
 mod catalog;
 mod change;
 mod claimed;
+mod erase;
 mod failure;
 mod ids;
 mod jobs;

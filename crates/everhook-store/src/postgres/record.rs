@@ -8,6 +8,7 @@ use everhook_domain::attempt::{
 use everhook_domain::delivery::Token;
 use everhook_domain::id::DeliveryId;
 use everhook_domain::idempotency::{Answer, Fingerprint, IdempotencyRecord};
+use everhook_domain::tenant::TenantId;
 use everhook_domain::time::{Timestamp, millis};
 use tokio_postgres::Row;
 
@@ -154,20 +155,21 @@ pub(super) fn summary(outcome: &AttemptOutcome) -> String {
     }
 }
 
-/// Takes a key for this transaction, if nothing live is under it. Waits for a transaction that is
-/// about to take it.
+/// Takes a tenant's key for this transaction, if nothing live is under it. Waits for a transaction
+/// that is about to take it.
 pub(super) async fn take_key(
     connection: &mut Connection,
+    tenant: &TenantId,
     key: Bits,
-    now: Timestamp,
-    expires_at: Timestamp,
+    (now, expires_at): (Timestamp, Timestamp),
 ) -> Result<bool, VerbError> {
     let taken = connection
         .execute(
-            "INSERT INTO idempotency_records (key, fingerprint, expires_at, status, headers, body) \
-             VALUES ($1, '', $2, 0, '[]', '') ON CONFLICT (key) DO UPDATE \
-             SET expires_at = excluded.expires_at WHERE idempotency_records.expires_at <= $3",
-            &[&key, &expires_at.as_millis(), &now.as_millis()],
+            "INSERT INTO idempotency_records (key, fingerprint, expires_at, status, headers, \
+             body, tenant) VALUES ($1, '', $2, 0, '[]', '', $4) ON CONFLICT (key) DO UPDATE \
+             SET expires_at = excluded.expires_at, tenant = excluded.tenant \
+             WHERE idempotency_records.expires_at <= $3",
+            &[&key, &expires_at.as_millis(), &now.as_millis(), &tenant.as_str()],
         )
         .await?;
     Ok(taken > 0)

@@ -9,7 +9,11 @@ use super::number::Bits;
 use super::pool::Connection;
 
 /// One script a version; the index is the version before it.
-const MIGRATIONS: &[&str] = &[include_str!("0001_initial.sql"), include_str!("0002_bulk.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("0001_initial.sql"),
+    include_str!("0002_bulk.sql"),
+    include_str!("0003_tenants.sql"),
+];
 
 /// One node at a time migrates a schema.
 const LOCK: &str =
@@ -49,7 +53,7 @@ pub(super) async fn prepare(
         set_meta(connection, "tag", i64::from(new_tag)).await?;
         set_meta(connection, "directory_version", 1).await?;
         let tenant = TenantId::default_tenant();
-        let statement = "INSERT INTO tenants (id, created_at) VALUES ($1, $2)";
+        let statement = "INSERT INTO tenants (id, name, created_at) VALUES ($1, $1, $2)";
         connection.execute(statement, &[&tenant.as_str(), &now.as_millis()]).await?;
     }
     let tag = meta(connection, "tag").await?.and_then(|tag| u16::try_from(tag).ok());

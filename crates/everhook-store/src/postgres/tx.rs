@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use everhook_domain::attempt::{Attempt, AttemptOutcome};
-use everhook_domain::delivery::{self, Effect, Input, Policy, Progress, State, Token};
+use everhook_domain::delivery::{
+    self, CancelReason, Effect, Input, Policy, Progress, State, Token,
+};
 use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -152,7 +154,11 @@ impl Tx {
             schedule: &self.rules.policy.schedule,
             interruptions_max: self.rules.policy.interruptions_max,
             honor_retry_after: self.rules.policy.honor_retry_after,
-            endpoint_gone: endpoint.and_then(|endpoint| endpoint.state.gone()),
+            endpoint_gone: match endpoint {
+                Some(endpoint) => endpoint.state.gone(),
+                // Its tenant is deleted.
+                None => Some(CancelReason::EndpointDeleted),
+            },
         };
         let (state, progress, effects) =
             delivery::step(record.state, record.progress, input, policy, self.now)?;

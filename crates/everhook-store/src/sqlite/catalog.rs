@@ -6,10 +6,11 @@ use std::sync::Arc;
 use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
-use everhook_domain::tenant::TenantId;
+use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, Row};
 
+use super::meta::{LAST_ENDPOINT, meta};
 use super::row::{signed, unsigned};
 use super::schema::OpenError;
 use crate::directory::Directory;
@@ -20,8 +21,9 @@ pub(super) struct Catalog {
     pub(super) directory: Arc<Directory>,
     /// In every id of this database.
     pub(super) tag: u16,
-    tenants: HashMap<TenantId, i64>,
+    tenants: HashMap<TenantId, (i64, Tenant)>,
     endpoints: HashMap<i64, Arc<Endpoint>>,
+    last_endpoint_no: i64,
 }
 
 impl Catalog {
@@ -29,41 +31,46 @@ impl Catalog {
     pub(super) fn load(connection: &Connection, tag: u16) -> Result<Self, OpenError> {
         let mut tenants = HashMap::new();
         let mut names = HashMap::new();
-        let mut statement = connection.prepare("SELECT no, id FROM tenants")?;
+        let mut statement = connection
+            .prepare("SELECT no, id, name, created_at FROM tenants WHERE deleted_at IS NULL")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let (no, text): (i64, String) = (row.get(0)?, row.get(1)?);
-            let tenant: TenantId = text.parse().map_err(unusable)?;
-            names.insert(no, tenant.clone());
-            tenants.insert(tenant, no);
+            let no: i64 = row.get(0)?;
+            let id: TenantId = row.get::<_, String>(1)?.parse().map_err(unusable)?;
+            let name = row.get::<_, String>(2)?.parse().map_err(unusable)?;
+            let created_at = Timestamp::from_millis(row.get(3)?);
+            names.insert(no, id.clone());
+            tenants.insert(id.clone(), (no, Tenant { id, name, created_at }));
         }
         let mut endpoints = HashMap::new();
         let mut statement = connection.prepare(
             "SELECT seq, tenant, state, version, created_at, updated_at, settings, secrets \
-             FROM endpoints",
+             FROM endpoints \
+             WHERE tenant NOT IN (SELECT no FROM tenants WHERE deleted_at IS NOT NULL)",
         )?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let endpoint = read_endpoint(row, tag, &names)?;
             endpoints.insert(signed(endpoint.id.sequence()), Arc::new(endpoint));
         }
-        Ok(Self::new(1, tag, tenants, endpoints))
+        let last: Option<i64> =
+            connection.query_row("SELECT max(seq) FROM endpoints", [], |row| row.get(0))?;
+        let last_endpoint_no = last.max(meta(connection, LAST_ENDPOINT)?).unwrap_or(0);
+        let directory = Arc::default();
+        Ok(Self { directory, tag, tenants, endpoints, last_endpoint_no }.renewed())
     }
 
-    fn new(
-        version: u64,
-        tag: u16,
-        tenants: HashMap<TenantId, i64>,
-        endpoints: HashMap<i64, Arc<Endpoint>>,
-    ) -> Self {
-        let directory =
-            Directory::new(version, tenants.keys().cloned(), endpoints.values().cloned());
-        Self { directory: Arc::new(directory), tag, tenants, endpoints }
+    /// With the directory of what is in it, as a new version.
+    fn renewed(self) -> Self {
+        let tenants = self.tenants.values().map(|(_, tenant)| tenant.clone());
+        let endpoints = self.endpoints.values().cloned();
+        let directory = Directory::new(self.directory.version() + 1, tenants, endpoints);
+        Self { directory: Arc::new(directory), ..self }
     }
 
     /// The tenant's number.
     pub(super) fn tenant_no(&self, tenant: &TenantId) -> Option<i64> {
-        self.tenants.get(tenant).copied()
+        self.tenants.get(tenant).map(|(no, _)| *no)
     }
 
     /// An endpoint by its number.
@@ -73,21 +80,31 @@ impl Catalog {
 
     /// The highest endpoint number so far.
     pub(super) fn last_endpoint_no(&self) -> i64 {
-        self.endpoints.keys().copied().max().unwrap_or(0)
+        self.last_endpoint_no
     }
 
     /// This catalog with one more tenant.
-    pub(super) fn with_tenant(&self, tenant: TenantId, no: i64) -> Self {
-        let mut tenants = self.tenants.clone();
-        tenants.insert(tenant, no);
-        Self::new(self.directory.version() + 1, self.tag, tenants, self.endpoints.clone())
+    pub(super) fn with_tenant(&self, tenant: Tenant, no: i64) -> Self {
+        let mut catalog = self.clone();
+        catalog.tenants.insert(tenant.id.clone(), (no, tenant));
+        catalog.renewed()
+    }
+
+    /// This catalog without a tenant and its endpoints.
+    pub(super) fn without_tenant(&self, tenant: &TenantId) -> Self {
+        let mut catalog = self.clone();
+        catalog.tenants.remove(tenant);
+        catalog.endpoints.retain(|_, endpoint| endpoint.tenant != *tenant);
+        catalog.renewed()
     }
 
     /// This catalog with an endpoint added or replaced.
     pub(super) fn with_endpoint(&self, endpoint: Arc<Endpoint>) -> Self {
-        let mut endpoints = self.endpoints.clone();
-        endpoints.insert(signed(endpoint.id.sequence()), endpoint);
-        Self::new(self.directory.version() + 1, self.tag, self.tenants.clone(), endpoints)
+        let mut catalog = self.clone();
+        let number = signed(endpoint.id.sequence());
+        catalog.endpoints.insert(number, endpoint);
+        catalog.last_endpoint_no = catalog.last_endpoint_no.max(number);
+        catalog.renewed()
     }
 }
 

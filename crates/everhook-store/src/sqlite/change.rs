@@ -7,14 +7,14 @@ use everhook_domain::endpoint::{
 };
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
-use everhook_domain::tenant::TenantId;
+use everhook_domain::tenant::{Tenant, TenantId, TenantName};
 use everhook_domain::time::Timestamp;
 use rusqlite::params;
 
 use super::command::{Verb, VerbError};
 use super::row::{signed, unsigned};
 use super::tx::{Tx, endpoint_no};
-use super::{claimed, sweep};
+use super::{claimed, erase, sweep};
 use crate::claim::{Claim, Claimed};
 use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
@@ -32,7 +32,8 @@ impl Verb for ChangeVerb {
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
         let now = self.now;
         claimed::run(tx, self.claim.as_ref(), now, |tx| match &self.change {
-            Change::CreateTenant(tenant) => create_tenant(tx, tenant, now).map(|()| None),
+            Change::CreateTenant { id, name } => create_tenant(tx, id, name, now).map(|()| None),
+            Change::DeleteTenant(id) => delete_tenant(tx, id, now).map(|()| None),
             Change::CreateEndpoint { tenant, settings, secrets } => {
                 create_endpoint(tx, tenant, settings, secrets, now).map(Some)
             }
@@ -56,15 +57,41 @@ impl Verb for ChangeVerb {
     }
 }
 
-fn create_tenant(tx: &mut Tx<'_>, tenant: &TenantId, now: Timestamp) -> Result<(), VerbError> {
-    if tx.tenant(tenant).is_ok() {
+fn create_tenant(
+    tx: &mut Tx<'_>,
+    id: &TenantId,
+    name: &TenantName,
+    now: Timestamp,
+) -> Result<(), VerbError> {
+    if tx.tenant(id).is_ok() {
         return Err(Refusal::Taken.into());
     }
+    let erasing = tx
+        .connection
+        .prepare_cached("SELECT 1 FROM tenants WHERE id = ?1")?
+        .exists([id.as_str()])?;
+    if erasing {
+        return Err(Refusal::StillErasing.into());
+    }
     tx.connection
-        .prepare_cached("INSERT INTO tenants (id, created_at) VALUES (?1, ?2)")?
-        .execute(params![tenant.as_str(), now.as_millis()])?;
+        .prepare_cached("INSERT INTO tenants (id, name, created_at) VALUES (?1, ?2, ?3)")?
+        .execute(params![id.as_str(), name.as_str(), now.as_millis()])?;
     let no = tx.connection.last_insert_rowid();
-    tx.set_catalog(tx.catalog().with_tenant(tenant.clone(), no));
+    let tenant = Tenant { id: id.clone(), name: name.clone(), created_at: now };
+    tx.set_catalog(tx.catalog().with_tenant(tenant, no));
+    Ok(())
+}
+
+fn delete_tenant(tx: &mut Tx<'_>, id: &TenantId, now: Timestamp) -> Result<(), VerbError> {
+    let no = tx.tenant(id)?;
+    if id.is_default() {
+        return Err(Refusal::DefaultTenant.into());
+    }
+    tx.connection
+        .prepare_cached("UPDATE tenants SET deleted_at = ?2 WHERE no = ?1")?
+        .execute(params![no, now.as_millis()])?;
+    erase::begin(tx, no)?;
+    tx.set_catalog(tx.catalog().without_tenant(id));
     Ok(())
 }
 

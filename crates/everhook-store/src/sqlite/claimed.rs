@@ -17,6 +17,7 @@ pub(super) fn run<T>(
     effect: impl FnOnce(&mut Tx<'_>) -> Result<T, VerbError>,
 ) -> Result<Claimed<T>, VerbError> {
     let Some(claim) = claim else { return effect(tx).map(Claimed::Done) };
+    let tenant = tx.tenant(&claim.tenant)?;
     let stored = match tx.key(&claim.key, now) {
         Some(entry) => record::answer(tx.connection, entry.target)?,
         None => None,
@@ -33,7 +34,7 @@ pub(super) fn run<T>(
         expires_at,
         answer: (claim.render)(&outcome),
     };
-    let target = record::insert_answer(tx.connection, &record)?;
-    tx.remember(claim.key, KeyEntry { target, expires_at })?;
+    let target = record::insert_answer(tx.connection, tenant, &record)?;
+    tx.remember(tenant, claim.key, KeyEntry { target, expires_at })?;
     Ok(Claimed::Done(outcome))
 }

@@ -4,7 +4,7 @@ use everhook_domain::time::Timestamp;
 
 use super::command::{Verb, VerbError};
 use super::tx::Tx;
-use super::{bulk, keys, record, sweep};
+use super::{bulk, erase, keys, record, sweep};
 use crate::jobs::JobStep;
 
 /// Rows touched in one step.
@@ -14,7 +14,7 @@ pub(super) const STEP_ROWS: u32 = 500;
 type Kind = fn(&mut Tx<'_>, Timestamp) -> Result<JobStep, VerbError>;
 
 /// All kinds, in the order of their turns.
-const KINDS: [Kind; 3] = [sweep::step, bulk::step, forget_expired];
+const KINDS: [Kind; 4] = [sweep::step, bulk::step, erase::step, forget_expired];
 
 /// One step of the first kind that has work, beginning with the one whose turn it is.
 pub(super) struct StepVerb {

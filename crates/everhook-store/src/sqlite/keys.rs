@@ -60,15 +60,18 @@ impl Keys {
     }
 }
 
-/// Appends a key to the log; returns its place there.
+/// Appends a tenant's key to the log; returns its place there.
 pub(super) fn append(
     connection: &Connection,
+    tenant: i64,
     key: &KeyHash,
     entry: KeyEntry,
 ) -> rusqlite::Result<i64> {
     connection
-        .prepare_cached("INSERT INTO key_log (key, ref, expires_at) VALUES (?1, ?2, ?3)")?
-        .execute(params![key.0, entry.target, entry.expires_at.as_millis()])?;
+        .prepare_cached(
+            "INSERT INTO key_log (key, ref, expires_at, tenant) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![key.0, entry.target, entry.expires_at.as_millis(), tenant])?;
     Ok(connection.last_insert_rowid())
 }
 

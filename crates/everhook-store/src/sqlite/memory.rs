@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::catalog::Catalog;
 use super::keys::{KeyEntry, Keys};
-use super::meta::{meta, set_meta};
+use super::meta::{LAST_CREATED_AT, LAST_SEQUENCE, meta, set_meta};
 use super::row::unsigned;
 use crate::handoff::Handoff;
 use crate::share::Share;
@@ -109,6 +109,10 @@ impl Memory {
             })
             .optional()?
             .unwrap_or_default();
+        // What came after may be erased.
+        let last_sequence = last_sequence.max(meta(connection, LAST_SEQUENCE)?.unwrap_or(0));
+        let marked = meta(connection, LAST_CREATED_AT)?.map(Timestamp::from_millis);
+        let last_created_at = last_created_at.max(marked.unwrap_or_default());
         Ok(Self {
             keys: Keys::load(connection)?,
             catalog,

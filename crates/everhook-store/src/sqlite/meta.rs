@@ -1,6 +1,14 @@
-//! Single numbers of the database: its tag, the epoch, the lease floor.
+//! Single numbers of the database: its tag, the epoch, the lease floor, and how far sequences and
+//! time had come when something was erased.
 
 use rusqlite::{Connection, OptionalExtension, params};
+
+/// The highest sequence of an event, when a tenant was deleted.
+pub(super) const LAST_SEQUENCE: &str = "last_sequence";
+/// The latest instant of an event's acceptance, when a tenant was deleted.
+pub(super) const LAST_CREATED_AT: &str = "last_created_at";
+/// The highest number of an endpoint, when a tenant was deleted.
+pub(super) const LAST_ENDPOINT: &str = "last_endpoint";
 
 /// A number kept in the table `meta`.
 pub(super) fn meta(connection: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {

@@ -11,7 +11,7 @@
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record` | how things are written |
 //! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
-//! | `jobs`, `sweep`, `bulk` | long work |
+//! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading`, `probe` | single things, lists, and whether writes succeed |
 //!
 //! The caller guarantees that no other process has the file open: the data directory's lock. On
@@ -23,6 +23,7 @@ mod catalog;
 mod change;
 mod claimed;
 mod command;
+mod erase;
 mod jobs;
 mod keys;
 mod lease;
@@ -280,7 +281,7 @@ fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, O
             let transaction = connection.unchecked_transaction()?;
             meta::set_meta(&transaction, "tag", i64::from(options.new_tag))?;
             transaction.execute(
-                "INSERT INTO tenants (id, created_at) VALUES (?1, ?2)",
+                "INSERT INTO tenants (id, name, created_at) VALUES (?1, ?1, ?2)",
                 (TenantId::default_tenant().as_str(), options.clock.wall().as_millis()),
             )?;
             transaction.commit()?;

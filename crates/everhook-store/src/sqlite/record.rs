@@ -120,16 +120,17 @@ pub(super) fn note_late_outcome(
     Ok(())
 }
 
-/// Adds an idempotency record; returns its sequence.
+/// Adds a tenant's idempotency record; returns its sequence.
 pub(super) fn insert_answer(
     connection: &Connection,
+    tenant: i64,
     record: &IdempotencyRecord,
 ) -> rusqlite::Result<i64> {
     let answer = &record.answer;
     connection
         .prepare_cached(
-            "INSERT INTO idempotency_records (fingerprint, expires_at, status, headers, body) \
-             VALUES (?1, ?2, ?3, ?4, ?5)",
+            "INSERT INTO idempotency_records (fingerprint, expires_at, status, headers, body, \
+             tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?
         .execute(params![
             record.fingerprint.0,
@@ -137,6 +138,7 @@ pub(super) fn insert_answer(
             answer.status,
             to_json(&answer.headers)?,
             answer.body,
+            tenant,
         ])?;
     Ok(connection.last_insert_rowid())
 }

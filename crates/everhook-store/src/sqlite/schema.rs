@@ -16,7 +16,11 @@ const READER_CACHE_KIB: u32 = 4_096;
 const WAL_BYTES_KEPT: i64 = 64 << 20;
 
 /// One script a version; the index is the version before it.
-const MIGRATIONS: &[&str] = &[include_str!("0001_initial.sql"), include_str!("0002_bulk.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("0001_initial.sql"),
+    include_str!("0002_bulk.sql"),
+    include_str!("0003_tenants.sql"),
+];
 
 /// Why a database cannot be opened. Written for the operator.
 #[derive(Debug, thiserror::Error)]

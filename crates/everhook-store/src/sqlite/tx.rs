@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use everhook_domain::delivery::{self, Effect, Input, Policy, State, Token};
+use everhook_domain::delivery::{self, CancelReason, Effect, Input, Policy, State, Token};
 use everhook_domain::endpoint::Endpoint;
 use everhook_domain::id::EndpointId;
 use everhook_domain::key::KeyHash;
@@ -17,7 +17,7 @@ use super::catalog::Catalog;
 use super::command::VerbError;
 use super::keys::{self, KeyEntry};
 use super::memory::{After, Memory};
-use super::meta::set_meta;
+use super::meta::{LAST_CREATED_AT, LAST_ENDPOINT, LAST_SEQUENCE, set_meta};
 use super::record;
 use super::row::{DeliveryRow, signed};
 use crate::error::Refusal;
@@ -108,9 +108,14 @@ impl<'a> Tx<'a> {
     }
 
     /// Remembers a key.
-    pub(super) fn remember(&mut self, key: KeyHash, entry: KeyEntry) -> rusqlite::Result<()> {
+    pub(super) fn remember(
+        &mut self,
+        tenant: i64,
+        key: KeyHash,
+        entry: KeyEntry,
+    ) -> rusqlite::Result<()> {
         // Now and then, so that what has expired is forgotten.
-        if keys::append(self.connection, &key, entry)? % KEYS_BETWEEN_PRUNES == 0 {
+        if keys::append(self.connection, tenant, &key, entry)? % KEYS_BETWEEN_PRUNES == 0 {
             self.jobs_pending();
         }
         self.after.keys.insert(key, entry);
@@ -120,6 +125,25 @@ impl<'a> Tx<'a> {
     /// Forgets pruned keys.
     pub(super) fn forget(&mut self, pruned: Vec<(KeyHash, KeyEntry)>) {
         self.after.forgotten.extend(pruned);
+    }
+
+    /// Notes deliveries that are no more.
+    pub(super) fn erased(&mut self, deliveries: Vec<i64>) {
+        self.after.ended.extend(deliveries);
+    }
+
+    /// Writes down how far sequences and time have come, so that numbers of what is erased from now
+    /// on are not given again after a restart.
+    pub(super) fn keep_marks(&self) -> rusqlite::Result<()> {
+        let counters = &self.after.counters;
+        for (name, value) in [
+            (LAST_SEQUENCE, counters.next_sequence - 1),
+            (LAST_CREATED_AT, counters.last_created_at.as_millis()),
+            (LAST_ENDPOINT, self.catalog().last_endpoint_no()),
+        ] {
+            set_meta(self.connection, name, value)?;
+        }
+        Ok(())
     }
 
     /// Notes a delivery leased in the transaction that makes it.
@@ -171,7 +195,11 @@ impl<'a> Tx<'a> {
             schedule: &self.policy.schedule,
             interruptions_max: self.policy.interruptions_max,
             honor_retry_after: self.policy.honor_retry_after,
-            endpoint_gone: self.endpoint(row.endpoint).and_then(|endpoint| endpoint.state.gone()),
+            endpoint_gone: match self.endpoint(row.endpoint) {
+                Some(endpoint) => endpoint.state.gone(),
+                // Its tenant is deleted.
+                None => Some(CancelReason::EndpointDeleted),
+            },
         };
         let (state, progress, effects) =
             delivery::step(row.state, row.progress, input, policy, now)?;

@@ -1,5 +1,6 @@
 //! The stores that the suite runs on, and what it must be able to do with each.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -65,6 +66,9 @@ pub(crate) trait Backend {
     /// Overwrites a column of an endpoint's row, as an older version may have stored it. No store
     /// is open.
     fn store_as(&self, endpoint: EndpointId, column: &str, text: &str);
+
+    /// How many rows each table holds, but for the numbers in `meta`. No store is open.
+    fn rows(&self) -> BTreeMap<String, i64>;
 
     /// What came in for ended leases of a delivery, which no verb shows yet. No store is open.
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String>;

@@ -14,7 +14,7 @@ use everhook_domain::time::Timestamp;
 use everhook_store::{Change, Directory, ENDPOINTS_PER_TENANT_MAX, Refusal, StoreError};
 
 use crate::backend::Kind;
-use crate::sketch::{TYPE, event, events, secret, secrets, secs, settings, tenant};
+use crate::sketch::{TYPE, create_tenant, event, events, secret, secrets, secs, settings, tenant};
 use crate::world::World;
 use crate::{Case, case};
 
@@ -110,11 +110,11 @@ fn the_default_tenant_is_there(kind: Kind) {
 
 fn a_tenant_is_made_once(kind: Kind) {
     let world = World::new(kind);
-    let change = Change::CreateTenant(tenant("shop"));
+    let change = create_tenant("shop");
     assert!(world.change(change.clone()).unwrap().is_none());
     assert!(directory(&world).has_tenant(&tenant("shop")));
     assert_eq!(world.change(change).map(drop), refused(Refusal::Taken));
-    let default = Change::CreateTenant(TenantId::default_tenant());
+    let default = create_tenant("default");
     assert_eq!(world.change(default).map(drop), refused(Refusal::Taken));
     assert_eq!(directory(&world).tenants().count(), 2);
 }

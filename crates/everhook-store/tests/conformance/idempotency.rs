@@ -8,8 +8,8 @@ use everhook_store::{
 
 use crate::backend::Kind;
 use crate::sketch::{
-    TYPE, answer, claim, event, events, keyed, ms, nobodys_delivery, publish_in, secrets, secs,
-    settings, tenant,
+    TYPE, answer, claim, create_tenant, event, events, keyed, ms, nobodys_delivery, publish_in,
+    secrets, secs, settings, tenant,
 };
 use crate::world::{World, done};
 use crate::{Case, case};
@@ -114,7 +114,7 @@ fn a_refused_verb_frees_the_key(kind: Kind) {
     let nobodys = Publish { tenant: tenant("nobody"), ..publish_in(&world.tenant, events(1)) };
     let refused = world.wait(store.publish(nobodys, Some(claim("k", "2")), world.now));
     assert_eq!(refused, Err(not_found.clone()));
-    let change = Change::CreateTenant(world.tenant.clone());
+    let change = create_tenant("default");
     let refused = world.wait(store.change(change, Some(claim("k", "3")), world.now));
     assert_eq!(refused.map(drop), Err(StoreError::Refused(Refusal::Taken)));
     world.change_state(endpoint, Disable);
@@ -147,7 +147,7 @@ fn a_replayed_answer_comes_before_a_refusal(kind: Kind) {
     };
     let create = |world: &World| {
         let claim = Some(claim("tenant", "1"));
-        world.wait(world.store.change(Change::CreateTenant(tenant("new")), claim, world.now))
+        world.wait(world.store.change(create_tenant("new"), claim, world.now))
     };
     assert!(cancel(&world).is_ok() && create(&world).is_ok());
     world.change_state(endpoint, Disable);

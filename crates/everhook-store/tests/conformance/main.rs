@@ -18,6 +18,7 @@ mod cases;
 mod catch_up;
 mod claim;
 mod directory;
+mod erasure;
 mod idempotency;
 mod jobs;
 mod lanes;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         idempotency::cases,
         tenants::cases,
         unusable::cases,
+        erasure::cases,
         cases::cases,
         model::cases,
     ];

@@ -1,5 +1,6 @@
 //! PostgreSQL: each database is a schema of its own on the server that the test command names.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,6 +118,18 @@ impl Backend for Postgres {
             endpoint.bits()
         ));
         assert_eq!(changed.len(), 1);
+    }
+
+    fn rows(&self) -> BTreeMap<String, i64> {
+        let tables = self.run(&format!(
+            "SELECT tablename::text FROM pg_tables WHERE schemaname = '{}' AND tablename <> 'meta'",
+            self.schema
+        ));
+        let count = |table: String| {
+            let rows = self.run(&format!("SELECT count(*) FROM {table}"))[0].get(0);
+            (table, rows)
+        };
+        tables.iter().map(|row| count(row.get(0))).collect()
     }
 
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {

@@ -14,7 +14,7 @@ use everhook_domain::subscription::Subscription;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::{
-    Claim, LeasedDelivery, Publish, Settlement, SettlementResult, Targets, Wanted,
+    Change, Claim, LeasedDelivery, Publish, Settlement, SettlementResult, Targets, Wanted,
 };
 use serde_json::value::RawValue;
 
@@ -137,9 +137,15 @@ pub(crate) fn key(text: &str) -> KeyHash {
     KeyHash::new(KeySpace::Idempotency, &TenantId::default_tenant(), scope, text.as_bytes())
 }
 
+/// Makes a tenant.
+pub(crate) fn create_tenant(id: &str) -> Change {
+    Change::CreateTenant { id: tenant(id), name: format!("The {id}").parse().unwrap() }
+}
+
 /// A claim whose answer shows the verb's result.
 pub(crate) fn claim<T: std::fmt::Debug>(key: &str, body: &str) -> Claim<T> {
     Claim {
+        tenant: TenantId::default_tenant(),
         key: self::key(key),
         fingerprint: Fingerprint::new(b"application/json", body.as_bytes()),
         render: std::sync::Arc::new(|result| answer(&format!("{result:?}"))),

@@ -1,5 +1,6 @@
 //! SQLite, in memory and in a file.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,10 @@ impl Backend for Memory {
         store_as(self.connection.as_ref().unwrap(), endpoint, column, text);
     }
 
+    fn rows(&self) -> BTreeMap<String, i64> {
+        rows(self.connection.as_ref().unwrap())
+    }
+
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
         late_outcomes(self.connection.as_ref().unwrap(), delivery)
     }
@@ -110,6 +115,10 @@ impl Backend for File {
         store_as(&Connection::open(self.path()).unwrap(), endpoint, column, text);
     }
 
+    fn rows(&self) -> BTreeMap<String, i64> {
+        rows(&Connection::open(self.path()).unwrap())
+    }
+
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
         late_outcomes(&Connection::open(self.path()).unwrap(), delivery)
     }
@@ -137,6 +146,18 @@ fn store_as(connection: &Connection, endpoint: EndpointId, column: &str, text: &
     let statement = format!("UPDATE endpoints SET {column} = ?2 WHERE seq = ?1");
     let changed = connection.execute(&statement, (endpoint.sequence() as i64, text));
     assert_eq!(changed, Ok(1));
+}
+
+fn rows(connection: &Connection) -> BTreeMap<String, i64> {
+    let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'meta'";
+    let mut statement = connection.prepare(tables).unwrap();
+    let tables = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    let count = |table: String| {
+        let statement = format!("SELECT count(*) FROM {table}");
+        let rows = connection.query_row(&statement, [], |row| row.get(0)).unwrap();
+        (table, rows)
+    };
+    tables.map(|table| count(table.unwrap())).collect()
 }
 
 fn late_outcomes(connection: &Connection, delivery: DeliveryId) -> Vec<String> {

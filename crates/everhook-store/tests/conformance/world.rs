@@ -1,5 +1,6 @@
 //! A store, the time, and the lanes that it hands deliveries to, with every verb as a plain call.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,6 +101,14 @@ impl World {
         self.store = self.reopen();
     }
 
+    /// How many rows each table holds; restarts the store.
+    pub(crate) fn rows(&mut self) -> BTreeMap<String, i64> {
+        self.backend.crash();
+        let rows = self.backend.rows();
+        self.store = self.reopen();
+        rows
+    }
+
     /// What is kept of results that came too late; restarts the store.
     pub(crate) fn late_outcomes(&mut self, delivery: DeliveryId) -> Vec<String> {
         self.backend.crash();
@@ -143,7 +152,7 @@ impl World {
 impl World {
     pub(crate) fn add_tenant(&self, id: &str) -> TenantId {
         let tenant = crate::sketch::tenant(id);
-        self.change(Change::CreateTenant(tenant.clone())).unwrap();
+        self.change(crate::sketch::create_tenant(id)).unwrap();
         tenant
     }
 

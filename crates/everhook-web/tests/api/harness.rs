@@ -158,7 +158,8 @@ impl Api {
 
     pub(crate) async fn create_tenant(&self, id: &str) {
         let id: TenantId = id.parse().expect("legal");
-        let change = Change::CreateTenant(id);
+        let name = "A tenant".parse().expect("legal");
+        let change = Change::CreateTenant { id, name };
         self.store.change(change, None, self.now()).await.expect("a new tenant");
     }
 

@@ -15,4 +15,5 @@ mod refusals;
 mod replays;
 mod server;
 mod targets;
+mod tenants;
 mod unusable;

@@ -80,10 +80,12 @@ impl BulkRow {
         Self::select(connection, condition, &[&tenant.as_str()]).await
     }
 
-    /// The unfinished one that may go on first and that no other node is at.
+    /// The unfinished one that may go on first and that no other node is at. Those of a deleted
+    /// tenant wait for their end.
     pub(super) async fn next(connection: &mut Connection) -> Result<Option<Self>, VerbError> {
-        let condition =
-            "status = 'running' ORDER BY next_at, tenant, id LIMIT 1 FOR UPDATE SKIP LOCKED";
+        let condition = "status = 'running' AND tenant NOT IN (SELECT id FROM tenants \
+             WHERE deleted_at IS NOT NULL) ORDER BY next_at, tenant, id LIMIT 1 \
+             FOR UPDATE SKIP LOCKED";
         Ok(Self::select(connection, condition, &[]).await?.into_iter().next())
     }
 

@@ -69,9 +69,10 @@ impl BulkRow {
         Self::select(connection, "status = 'running' AND tenant = ?1", [tenant], tag)
     }
 
-    /// The unfinished one that may go on first.
+    /// The unfinished one that may go on first. Those of a deleted tenant wait for their end.
     pub(super) fn next(connection: &Connection, tag: u16) -> rusqlite::Result<Option<Self>> {
-        let condition = "status = 'running' ORDER BY next_at LIMIT 1";
+        let condition = "status = 'running' AND tenant NOT IN (SELECT no FROM tenants \
+                         WHERE deleted_at IS NOT NULL) ORDER BY next_at LIMIT 1";
         Ok(Self::select(connection, condition, [], tag)?.into_iter().next())
     }
 
