@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 pub use stored::{Part, Unusable};
 
+use crate::certificate::CaCertificates;
 use crate::delivery::CancelReason;
 use crate::endpoint_url::EndpointUrl;
 use crate::header::CustomHeaders;
@@ -126,6 +127,8 @@ pub struct EndpointSettings {
     pub requests_per_second: Option<u32>,
     /// The most requests under way at once; `None`: the installation's.
     pub max_in_flight: Option<u32>,
+    /// Who must have signed the server's certificate, in place of the public roots.
+    pub ca_certificates: Option<CaCertificates>,
     /// What is stored in place of some of these and cannot be used. They then hold something
     /// harmless, and nothing is sent.
     pub unusable: Unusable,

@@ -13,6 +13,7 @@
 //! | [`subscription`] | which events an endpoint wants |
 //! | [`endpoint`] | an endpoint's settings and state |
 //! | [`endpoint_url`] | which URLs may be an endpoint, how they are sent and shown |
+//! | [`certificate`] | which authorities an endpoint may have of its own |
 //! | [`header`] | which custom headers may be set |
 //! | [`address`] | which IP addresses may be connected to |
 //! | [`secret`] | signing secrets and their rotation |
@@ -29,6 +30,7 @@
 pub mod address;
 pub mod attempt;
 pub mod bulk;
+pub mod certificate;
 pub mod delivery;
 pub mod endpoint;
 pub mod endpoint_url;

@@ -121,7 +121,13 @@ impl Prepared {
         headers.insert(WEBHOOK_ID, id);
         headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(seconds));
         headers.insert(WEBHOOK_SIGNATURE, value(&signature));
-        OutgoingRequest { url: Arc::clone(&self.url), headers, body, timeout: self.timeout }
+        OutgoingRequest {
+            url: Arc::clone(&self.url),
+            headers,
+            body,
+            ca_certificates: self.endpoint.settings.ca_certificates.clone(),
+            timeout: self.timeout,
+        }
     }
 }
 

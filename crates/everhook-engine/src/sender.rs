@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use everhook_domain::attempt::AttemptOutcome;
+use everhook_domain::certificate::CaCertificates;
 use everhook_domain::endpoint_url::EndpointUrl;
 use http::HeaderMap;
 
@@ -18,6 +19,9 @@ pub struct OutgoingRequest {
     pub headers: HeaderMap,
     /// The bytes that were signed.
     pub body: Bytes,
+    /// Who must have signed the server's certificate, in place of the public roots; asked on
+    /// `https` only.
+    pub ca_certificates: Option<CaCertificates>,
     /// From now until the answer's status line and headers are there.
     pub timeout: Duration,
 }

@@ -44,6 +44,16 @@ pub struct EngineSettings {
     pub pool_idle_per_host_max: usize,
     /// The most unused connections kept.
     pub pool_idle_max: usize,
+    /// Whether HTTP/2 is spoken to `https` endpoints that choose it.
+    pub http2: bool,
+    /// The most requests under way at once on one HTTP/2 connection; the other side's limit can
+    /// only lower it.
+    pub http2_streams_max: usize,
+    /// How long nothing may come in on an HTTP/2 connection on which requests wait, before others
+    /// go elsewhere.
+    pub http2_silence_max: Duration,
+    /// The most hosts whose TLS sessions are remembered, so that they can be resumed.
+    pub tls_session_hosts_max: usize,
     /// The longest sleep before the clock is looked at again: how late a clock that was set
     /// forward, or a machine that was suspended, is noticed.
     pub sleep_max: Duration,
@@ -76,6 +86,10 @@ impl Default for EngineSettings {
             pool_age: Duration::from_secs(300),
             pool_idle_per_host_max: 128,
             pool_idle_max: 512,
+            http2: true,
+            http2_streams_max: 100,
+            http2_silence_max: Duration::from_secs(2),
+            tls_session_hosts_max: 256,
             sleep_max: Duration::from_secs(60),
         }
     }

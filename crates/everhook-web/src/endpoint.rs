@@ -7,10 +7,11 @@
 use std::borrow::Cow;
 
 use everhook_domain::address::AddressGuard;
+use everhook_domain::certificate::CaCertificates;
 use everhook_domain::endpoint::{
     DESCRIPTION_BYTES_MAX, Endpoint, EndpointSettings, Part, Unusable,
 };
-use everhook_domain::endpoint_url::{EndpointUrl, Host};
+use everhook_domain::endpoint_url::{EndpointUrl, Host, Scheme};
 use everhook_domain::header::{CustomHeaders, HeaderPrefix};
 use everhook_domain::id::EndpointId;
 use everhook_domain::subscription::{
@@ -48,6 +49,7 @@ const MEMBERS: &[&str] = &[
     "headers",
     "requests_per_second",
     "max_in_flight",
+    "ca_certificates",
 ];
 
 /// What the installation allows endpoints to be.
@@ -109,6 +111,7 @@ fn read(
         |c| c.max_in_flight,
         |value| json::whole_number(value, 1..=IN_FLIGHT_MAX).map(Some),
     );
+    let ca_certificates = reader.ca_certificates(url.as_ref(), &mut errors);
     errors.check()?;
     Ok(EndpointSettings {
         url: url.ok_or_else(Problem::internal)?,
@@ -117,6 +120,7 @@ fn read(
         subscription,
         requests_per_second,
         max_in_flight,
+        ca_certificates,
         unusable: reader.still_unusable(),
     })
 }
@@ -188,6 +192,24 @@ impl<'a> Reader<'a> {
         let value = self.members.required("url", errors)?;
         let url = json::text(value).and_then(|text| parse_url(&text, self.rules));
         url.map_err(|detail| errors.add("", "url", detail)).ok()
+    }
+
+    fn ca_certificates(
+        &self,
+        url: Option<&EndpointUrl>,
+        errors: &mut FieldErrors,
+    ) -> Option<CaCertificates> {
+        let parse = |value| {
+            let text = json::text(value)?;
+            CaCertificates::parse(&text).map(Some).map_err(|error| Cow::from(error.to_string()))
+        };
+        let current = |current: &EndpointSettings| current.ca_certificates.clone();
+        let own = self.member("ca_certificates", errors, current, parse);
+        if own.is_some() && url.is_some_and(|url| url.scheme() == Scheme::Http) {
+            let detail = "an http URL has no certificate to check: use https, or set this to null";
+            errors.add("", "ca_certificates", detail);
+        }
+        own
     }
 
     fn headers(&self, errors: &mut FieldErrors) -> Result<CustomHeaders, Problem> {
@@ -378,6 +400,7 @@ pub(crate) struct ShownEndpoint<'a> {
     headers: ShownHeaders<'a>,
     requests_per_second: Option<u32>,
     max_in_flight: Option<u32>,
+    ca_certificates: Option<&'a str>,
     version: u64,
     created_at: Timestamp,
     updated_at: Timestamp,
@@ -406,6 +429,7 @@ impl<'a> ShownEndpoint<'a> {
             headers: ShownHeaders(&settings.headers),
             requests_per_second: settings.requests_per_second,
             max_in_flight: settings.max_in_flight,
+            ca_certificates: settings.ca_certificates.as_ref().map(CaCertificates::pem),
             version: endpoint.version,
             created_at: endpoint.created_at,
             updated_at: endpoint.updated_at,

@@ -223,6 +223,10 @@ fn engine_settings(config: &Config) -> EngineSettings {
         pool_age: delivery.connections.age_max,
         pool_idle_per_host_max: delivery.connections.idle_per_host_max as usize,
         pool_idle_max: delivery.connections.idle_total_max as usize,
+        http2: delivery.connections.http2,
+        http2_streams_max: delivery.connections.http2_streams_max as usize,
+        http2_silence_max: delivery.connections.http2_silence_max,
+        tls_session_hosts_max: delivery.connections.tls_session_hosts_max as usize,
         ..EngineSettings::default()
     }
 }

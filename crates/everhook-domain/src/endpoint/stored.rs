@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::EndpointSettings;
+use crate::certificate::CaCertificates;
 use crate::endpoint_url::EndpointUrl;
 use crate::header::CustomHeaders;
 use crate::subscription::Subscription;
@@ -35,6 +36,8 @@ pub enum Part {
     RequestsPerSecond,
     /// The limit of requests under way.
     MaxInFlight,
+    /// Who must have signed the server's certificate.
+    CaCertificates,
     /// What signs its requests.
     Secret,
 }
@@ -51,6 +54,7 @@ impl Part {
             Self::Conditions => "conditions",
             Self::RequestsPerSecond => "requests_per_second",
             Self::MaxInFlight => "max_in_flight",
+            Self::CaCertificates => "ca_certificates",
             Self::Secret => "secret",
         }
     }
@@ -126,6 +130,7 @@ impl EndpointSettings {
             ("conditions", unusable.or_stored(Part::Conditions, &subscription.conditions)),
         ]);
         let per_second = unusable.or_stored(Part::RequestsPerSecond, &self.requests_per_second);
+        let pem = self.ca_certificates.as_ref().map(CaCertificates::pem);
         let stored = BTreeMap::from([
             ("url", unusable.or_stored(Part::Url, url.expose())),
             ("description", unusable.or_stored(Part::Description, description)),
@@ -133,6 +138,7 @@ impl EndpointSettings {
             ("subscription", to_raw_value(&wanted).unwrap_or_else(|_| RawValue::NULL.to_owned())),
             ("requests_per_second", per_second),
             ("max_in_flight", unusable.or_stored(Part::MaxInFlight, &self.max_in_flight)),
+            ("ca_certificates", unusable.or_stored(Part::CaCertificates, &pem)),
         ]);
         serde_json::to_string(&stored).unwrap_or_default()
     }
@@ -151,6 +157,8 @@ impl EndpointSettings {
             .map(|stored| unusable.read(Part::Description, stored, |json| as_type(json, "a text")));
         let headers = optional("headers")
             .map(|stored| unusable.read(Part::Headers, stored, CustomHeaders::from_stored));
+        let ca_certificates = optional("ca_certificates")
+            .map(|stored| unusable.read(Part::CaCertificates, stored, read_certificates));
         let subscription = optional("subscription").unwrap_or_else(|| RawValue::NULL.to_owned());
         let mut limit = |part: Part| {
             let stored = optional(part.as_str())?;
@@ -165,6 +173,7 @@ impl EndpointSettings {
             url: url.unwrap_or_else(EndpointUrl::nowhere),
             description: description.unwrap_or_default(),
             headers: headers.unwrap_or_default(),
+            ca_certificates: ca_certificates.flatten(),
             subscription: read_subscription(subscription.get(), &mut unusable),
             unusable,
         }
@@ -204,6 +213,12 @@ fn one_list(part: Part, json: &str) -> Result<Option<Subscription>, String> {
 fn read_url(json: &str) -> Result<EndpointUrl, String> {
     let text: String = as_type(json, "a text")?;
     EndpointUrl::parse(&text, false).map_err(|error| error.to_string())
+}
+
+fn read_certificates(json: &str) -> Result<Option<CaCertificates>, String> {
+    let pem: Option<String> = as_type(json, "a text")?;
+    let read = pem.map(|pem| CaCertificates::parse(&pem)).transpose();
+    read.map_err(|error| format!("the stored text {error}"))
 }
 
 /// The error of a JSON reader would quote the value.
@@ -261,6 +276,8 @@ mod tests {
             (r#""requests_per_second":"hunter2""#, Part::RequestsPerSecond),
             (r#""requests_per_second":0"#, Part::RequestsPerSecond),
             (r#""max_in_flight":-1"#, Part::MaxInFlight),
+            (r#""ca_certificates":"hunter2""#, Part::CaCertificates),
+            (r#""ca_certificates":["hunter2"]"#, Part::CaCertificates),
         ] {
             let settings = check(&with(member), &[part]);
             assert!(wants(&settings), "{member}");

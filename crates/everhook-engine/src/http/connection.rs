@@ -5,23 +5,23 @@
 //! it closes it.
 
 use std::future::Future;
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Request, Response};
+use http::Request;
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 
+use super::body::Body;
+use super::exchange::Exchange;
 use super::failure::{self, Failure};
+use super::overheard::Overheard;
 
 /// The largest head of an answer, in bytes; also bounds what is buffered of its body.
 pub(super) const HEAD_BYTES_MAX: usize = 64 * 1_024;
@@ -40,18 +40,6 @@ pub(super) struct Connection {
     born: Duration,
 }
 
-/// What came of one exchange.
-pub(super) enum Exchange {
-    /// The head of an answer.
-    Answered(Box<Response<Incoming>>),
-    /// The connection had ended before anything was written: the request comes back.
-    Unsent(Box<Request<Full<Bytes>>>),
-    /// It ended after that, before any byte of an answer.
-    ClosedUnheard(Failure),
-    /// Anything else.
-    Failed(Failure),
-}
-
 impl Connection {
     /// Speaks HTTP/1.1 on this stream; `born` is the monotonic time.
     pub(super) async fn open<S>(stream: S, born: Duration) -> Result<Self, Failure>
@@ -59,7 +47,8 @@ impl Connection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let heard = Arc::new(AtomicBool::new(false));
-        let stream = TokioIo::new(Overheard { stream, heard: Arc::clone(&heard) });
+        let ear = Arc::clone(&heard);
+        let stream = TokioIo::new(Overheard::new(stream, move || ear.store(true, Relaxed)));
         // An answer with a header line that is not quite right is an answer all the same.
         let opened = Builder::new()
             .max_buf_size(HEAD_BYTES_MAX)
@@ -90,14 +79,14 @@ impl Connection {
     }
 
     /// Sends a request and waits for the head of its answer.
-    pub(super) async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Exchange {
+    pub(super) async fn exchange(&mut self, request: Request<Bytes>) -> Exchange {
         self.heard.store(false, Relaxed);
-        let answer = self.requests.try_send_request(request);
+        let answer = self.requests.try_send_request(request.map(Full::new));
         match self.drive(answer).await {
-            Ok(response) => Exchange::Answered(Box::new(response)),
+            Ok(answer) => Exchange::Answered(Box::new(answer.map(Body::Own))),
             Err(mut error) => {
-                if let Some(request) = error.take_message() {
-                    return Exchange::Unsent(Box::new(request));
+                if error.take_message().is_some() {
+                    return Exchange::Unsent;
                 }
                 let heard = self.heard.load(Relaxed);
                 let failure = Failure::exchanging(error.error(), heard);
@@ -122,56 +111,5 @@ impl Connection {
             work.as_mut().poll(cx)
         })
         .await
-    }
-}
-
-/// A stream that notes whether anything was read from it.
-struct Overheard<S> {
-    stream: S,
-    heard: Arc<AtomicBool>,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Overheard<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.heard.store(true, Relaxed);
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Overheard<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 }

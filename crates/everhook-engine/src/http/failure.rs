@@ -145,6 +145,41 @@ impl Failure {
         Self::new(ErrorClass::Protocol, format!("the exchange failed ({})", Chain(error)))
     }
 
+    /// A request on a shared connection failed before its answer.
+    pub(super) fn multiplexing(error: &h2::Error) -> Self {
+        let code = error.reason().map(|reason| format!("{reason:?}")).unwrap_or_default();
+        if let Some(io) = error.get_io() {
+            return match tls_failure(io) {
+                Some(failure) => failure,
+                // What TLS says comes through here as text only.
+                None if io.kind() == io::ErrorKind::InvalidData => {
+                    Self::new(ErrorClass::Tls, format!("TLS failed ({io})"))
+                }
+                None => Self::new(ErrorClass::Reset, broken_text(io)),
+            };
+        }
+        if error.is_go_away() && error.is_remote() {
+            let detail = format!(
+                "the connection was closed by the endpoint before it took the request (GOAWAY, \
+                 {code})"
+            );
+            return Self::new(ErrorClass::Reset, detail);
+        }
+        if error.is_reset() && error.is_remote() {
+            let detail =
+                format!("the request was reset by the endpoint without an answer ({code})");
+            return Self::new(ErrorClass::Reset, detail);
+        }
+        let detail = if error.is_reset() {
+            format!("the answer breaks the rules of HTTP/2, or its headers are too large ({code})")
+        } else if error.is_go_away() {
+            format!("what the endpoint sends is not HTTP/2, or more than is allowed ({code})")
+        } else {
+            format!("the exchange failed ({})", Chain(error))
+        };
+        Self::new(ErrorClass::Protocol, detail)
+    }
+
     /// The outcome of an attempt that ended this way.
     pub(super) fn into_outcome(self) -> AttemptOutcome {
         AttemptOutcome::failed(self.class, self.detail)
@@ -167,6 +202,12 @@ fn closed_text(io: Option<&io::Error>, heard: bool) -> String {
     };
     let when = if heard { "before its headers were complete" } else { "without an answer" };
     format!("the connection was {how} by the endpoint {when}")
+}
+
+/// As [`closed_text`], for a connection that was closed in the library's own words.
+fn broken_text(io: &io::Error) -> String {
+    let io = (io.kind() != io::ErrorKind::BrokenPipe).then_some(io);
+    closed_text(io, false)
 }
 
 fn io_error(error: &hyper::Error) -> Option<&io::Error> {

@@ -6,13 +6,21 @@
 //!   decide; the body is read only to be shown, and only its start.
 //! - A connection that closed under a request, while it was reused and before any byte of an
 //!   answer, is no failure of the endpoint: the request goes once more on a fresh one, and the
-//!   outcome says so. A request that was never written goes on another connection without a word.
+//!   outcome says so. So does one of which the endpoint says that it was not begun (RFC 9113
+//!   §8.7).
+//!   A request that was never written goes on another connection without a word.
+//! - HTTP/2 is spoken where an `https` endpoint chooses it in the handshake, elsewhere HTTP/1.1.
 //!
 //! Nothing here outlives the client but what the operating system still has to send.
 
+mod body;
 mod connect;
 mod connection;
+mod exchange;
 mod failure;
+mod http2;
+mod opening;
+mod overheard;
 mod pool;
 mod resolve;
 mod response;
@@ -20,29 +28,30 @@ mod tls;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use everhook_domain::address::AddressGuard;
 use everhook_domain::attempt::{AttemptOutcome, ErrorClass};
-use everhook_domain::endpoint_url::{EndpointUrl, Host, Scheme};
+use everhook_domain::endpoint_url::Scheme;
 use everhook_domain::retry_after;
 use everhook_domain::time::Clock;
 use http::header::{HOST, RETRY_AFTER};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
-use http_body_util::Full;
-use hyper::body::Incoming;
 use rustls::RootCertStore;
 
-use self::connection::{Connection, Exchange};
+use self::body::Body;
+use self::exchange::{Carrier, Exchange};
 use self::failure::{Failure, Phase};
-use self::pool::Pool;
+use self::opening::{Dialer, Openings, Stage};
+use self::pool::{Destination, Pool};
 pub use self::resolve::Resolver;
 use self::response::Keep;
-use self::tls::Tls;
+use self::tls::{Tls, Trust};
+use crate::lock::lock;
 use crate::sender::{OutgoingRequest, Sender};
 use crate::settings::{EngineSettings, RESPONSE_BYTES_LIMIT};
 
@@ -51,32 +60,34 @@ use crate::settings::{EngineSettings, RESPONSE_BYTES_LIMIT};
 #[error("TLS cannot be set up: {0}")]
 pub struct TlsUnavailable(rustls::Error);
 
-/// Sends requests over HTTP/1.1.
+/// Sends requests over HTTP/1.1, and over HTTP/2 where an `https` endpoint chooses it.
 pub struct HttpSender {
-    guard: AddressGuard,
-    resolver: Resolver,
-    tls: Tls,
+    dialer: Dialer,
+    openings: Openings,
     pool: Pool,
-    clock: Arc<dyn Clock>,
+    settings: EngineSettings,
     keep: Keep,
 }
 
-/// An answer's head, and the connection that its body comes on.
+/// An answer's head, and what its body comes by.
 struct Answer {
-    connection: Connection,
-    response: Response<Incoming>,
+    destination: Destination,
+    carrier: Carrier,
+    response: Response<Body>,
 }
 
 /// How far a request has come: told even when its time is up.
 #[derive(Default)]
 struct Course {
-    phase: AtomicU8,
+    stage: Stage,
+    /// A connection that others wait for too, while this request does.
+    opening: Mutex<Option<Arc<Stage>>>,
     resent: AtomicBool,
 }
 
 impl HttpSender {
     /// A client that reaches only what `guard` allows, resolves names by `resolver`, and trusts the
-    /// public roots.
+    /// public roots where an endpoint names no authorities of its own.
     ///
     /// # Errors
     /// [`TlsUnavailable`].
@@ -86,16 +97,23 @@ impl HttpSender {
         resolver: Resolver,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, TlsUnavailable> {
+        let tls = Tls::new(Tls::public_roots(), settings).map_err(TlsUnavailable)?;
+        let dialer = Dialer {
+            guard: Arc::new(guard),
+            resolver: Arc::new(resolver),
+            tls: Arc::new(tls),
+            clock: Arc::clone(&clock),
+            drivers: Arc::default(),
+        };
         Ok(Self {
-            guard,
-            resolver,
-            tls: Tls::new(Tls::public_roots()).map_err(TlsUnavailable)?,
-            pool: Pool::new(settings, Arc::clone(&clock)),
-            clock,
+            dialer,
+            openings: Openings::default(),
+            pool: Pool::new(settings, clock),
             keep: Keep {
                 body_bytes: settings.response_bytes_max.min(RESPONSE_BYTES_LIMIT),
                 headers_bytes: settings.response_headers_bytes_max,
             },
+            settings: settings.clone(),
         })
     }
 
@@ -104,54 +122,51 @@ impl HttpSender {
     /// # Errors
     /// [`TlsUnavailable`].
     pub fn with_roots(self, roots: RootCertStore) -> Result<Self, TlsUnavailable> {
-        Ok(Self { tls: Tls::new(roots).map_err(TlsUnavailable)?, ..self })
+        let tls = Arc::new(Tls::new(roots, &self.settings).map_err(TlsUnavailable)?);
+        Ok(Self { dialer: Dialer { tls, ..self.dialer }, ..self })
     }
 
     async fn answer(&self, request: OutgoingRequest, course: &Course) -> Result<Answer, Failure> {
-        let url = Arc::clone(&request.url);
-        let mut outgoing = outgoing(request)?;
-        while let Some(mut connection) = self.pool.take(&url) {
+        let secure = request.url.scheme() == Scheme::Https;
+        let own = request.ca_certificates.clone().filter(|_| secure);
+        let trust = Trust::of(own.as_ref());
+        let destination = Destination { url: Arc::clone(&request.url), trust };
+        let outgoing = outgoing(request)?;
+        while !course.resent.load(Relaxed)
+            && let Some(mut carrier) = self.pool.take(&destination)
+        {
             course.enter(Phase::Waiting);
-            let again = outgoing.clone();
-            match connection.exchange(outgoing).await {
+            match carrier.exchange(outgoing.clone()).await {
                 Exchange::Answered(response) => {
-                    return Ok(Answer { connection, response: *response });
+                    return Ok(Answer { destination, carrier, response: *response });
                 }
-                Exchange::Unsent(request) => outgoing = *request,
-                Exchange::ClosedUnheard(_) => {
-                    outgoing = again;
+                Exchange::Unsent => {}
+                Exchange::Unprocessed(_) | Exchange::ClosedUnheard(_) => {
                     course.resent.store(true, Relaxed);
-                    break;
                 }
                 Exchange::Failed(failure) => return Err(failure),
             }
         }
-        let mut connection = self.connect(&url, course).await?;
-        course.enter(Phase::Waiting);
-        match connection.exchange(outgoing).await {
-            Exchange::Answered(response) => Ok(Answer { connection, response: *response }),
-            Exchange::ClosedUnheard(failure) | Exchange::Failed(failure) => Err(failure),
-            Exchange::Unsent(_) => Err(Failure::new(
-                ErrorClass::Reset,
-                "the connection was closed by the endpoint before the request was written",
-            )),
-        }
-    }
-
-    async fn connect(&self, url: &EndpointUrl, course: &Course) -> Result<Connection, Failure> {
-        course.enter(Phase::Resolving);
-        let addresses = match url.host() {
-            Host::Ip(address) => Arc::from([*address]),
-            Host::Name(name) => self.resolver.addresses(name).await?,
-        };
-        course.enter(Phase::Connecting);
-        let tcp = connect::connect(&self.guard, &addresses, url.port()).await?;
-        let born = self.clock.monotonic();
-        match url.scheme() {
-            Scheme::Http => Connection::open(tcp, born).await,
-            Scheme::Https => {
-                course.enter(Phase::Securing);
-                Connection::open(self.tls.secure(url.host(), tcp).await?, born).await
+        loop {
+            let place = (&destination, own.as_ref());
+            let mut carrier =
+                self.openings.carrier(&self.dialer, &self.pool, place, course).await?;
+            course.enter(Phase::Waiting);
+            match carrier.exchange(outgoing.clone()).await {
+                Exchange::Answered(response) => {
+                    return Ok(Answer { destination, carrier, response: *response });
+                }
+                // Even a fresh one may take no more requests, and says so.
+                Exchange::Unprocessed(_) if !course.resent.swap(true, Relaxed) => {}
+                Exchange::Unprocessed(failure)
+                | Exchange::ClosedUnheard(failure)
+                | Exchange::Failed(failure) => return Err(failure),
+                Exchange::Unsent => {
+                    return Err(Failure::new(
+                        ErrorClass::Reset,
+                        "the connection was closed by the endpoint before the request was written",
+                    ));
+                }
             }
         }
     }
@@ -159,19 +174,18 @@ impl HttpSender {
     /// The outcome of an answer, with the start of its body.
     async fn read(
         &self,
-        url: &EndpointUrl,
         answer: Answer,
         deadline: Pin<&mut impl Future<Output = ()>>,
     ) -> AttemptOutcome {
-        let Answer { mut connection, response } = answer;
+        let Answer { destination, mut carrier, response } = answer;
         let (head, body) = response.into_parts();
-        let (kept, ended) = response::read(&head, body, &mut connection, deadline, self.keep).await;
-        if ended {
-            self.pool.put(url, connection);
+        let (kept, ended) = response::read(&head, body, &mut carrier, deadline, self.keep).await;
+        if ended && let Carrier::Own(connection) = carrier {
+            self.pool.put(&destination, connection);
         }
         let values = head.headers.get_all(RETRY_AFTER).iter();
         let values = values.filter_map(|value| value.to_str().ok());
-        let retry_after = retry_after::parse_all(values, self.clock.wall());
+        let retry_after = retry_after::parse_all(values, self.dialer.clock.wall());
         AttemptOutcome::answered(kept, retry_after)
     }
 }
@@ -180,7 +194,6 @@ impl HttpSender {
 impl Sender for HttpSender {
     async fn send(&self, request: OutgoingRequest) -> AttemptOutcome {
         let timeout = request.timeout;
-        let url = Arc::clone(&request.url);
         let course = Course::default();
         let mut deadline = pin!(tokio::time::sleep(timeout));
         // The deadline is looked at first: one that is always busy does not hold it back.
@@ -190,7 +203,7 @@ impl Sender for HttpSender {
             answer = self.answer(request, &course) => answer,
         };
         let outcome = match answer {
-            Ok(answer) => self.read(&url, answer, deadline).await,
+            Ok(answer) => self.read(answer, deadline).await,
             Err(failure) => failure.into_outcome(),
         };
         AttemptOutcome { resent: course.resent.load(Relaxed), ..outcome }
@@ -199,20 +212,22 @@ impl Sender for HttpSender {
 
 impl Course {
     fn enter(&self, phase: Phase) {
-        self.phase.store(phase as u8, Relaxed);
+        *lock(&self.opening) = None;
+        self.stage.enter(phase);
+    }
+
+    /// From now on it is as far as this opening.
+    fn follow(&self, opening: Arc<Stage>) {
+        *lock(&self.opening) = Some(opening);
     }
 
     fn phase(&self) -> Phase {
-        let reached = self.phase.load(Relaxed);
-        [Phase::Resolving, Phase::Connecting, Phase::Securing]
-            .into_iter()
-            .find(|phase| *phase as u8 == reached)
-            .unwrap_or(Phase::Waiting)
+        lock(&self.opening).as_ref().map_or_else(|| self.stage.phase(), |stage| stage.phase())
     }
 }
 
 /// The request as it goes out: target in origin form (RFC 9112 §3.2.1), `Host` first.
-fn outgoing(request: OutgoingRequest) -> Result<Request<Full<Bytes>>, Failure> {
+fn outgoing(request: OutgoingRequest) -> Result<Request<Bytes>, Failure> {
     let unusable = |what: &str| {
         let detail = format!("the endpoint's URL cannot be sent: its {what} is not legal in HTTP");
         Failure::new(ErrorClass::Configuration, detail)
@@ -222,7 +237,7 @@ fn outgoing(request: OutgoingRequest) -> Result<Request<Full<Bytes>>, Failure> {
     let mut headers = HeaderMap::with_capacity(request.headers.len() + 1);
     headers.insert(HOST, host.map_err(|_| unusable("host"))?);
     headers.extend(request.headers);
-    let mut outgoing = Request::new(Full::new(request.body));
+    let mut outgoing = Request::new(request.body);
     *outgoing.method_mut() = Method::POST;
     *outgoing.uri_mut() = Uri::from(path.map_err(|_| unusable("path"))?);
     *outgoing.headers_mut() = headers;

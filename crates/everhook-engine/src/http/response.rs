@@ -7,10 +7,9 @@ use std::pin::Pin;
 use everhook_domain::attempt::KeptResponse;
 use http::HeaderMap;
 use http::response::Parts;
-use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
 
-use super::connection::Connection;
+use super::body::Body;
+use super::exchange::Carrier;
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
@@ -33,13 +32,13 @@ struct Start {
 /// answer and can be used again.
 pub(super) async fn read(
     head: &Parts,
-    body: Incoming,
-    connection: &mut Connection,
+    body: Body,
+    carrier: &mut Carrier,
     deadline: Pin<&mut impl Future<Output = ()>>,
     keep: Keep,
 ) -> (KeptResponse, bool) {
     let mut start = Start { bytes: Vec::new(), ended: false };
-    let reading = connection.drive(start.fill(body, keep.body_bytes));
+    let reading = carrier.drive(start.fill(body, keep.body_bytes));
     tokio::select! {
         biased;
         () = deadline => {}
@@ -56,17 +55,16 @@ pub(super) async fn read(
 }
 
 impl Start {
-    async fn fill(&mut self, mut body: Incoming, most: usize) {
-        if body.is_end_stream() {
+    async fn fill(&mut self, mut body: Body, most: usize) {
+        if body.is_ended() {
             self.ended = true;
             return;
         }
         loop {
-            match body.frame().await {
+            match body.piece().await {
                 None => self.ended = true,
                 Some(Err(_cut_off)) => {}
-                Some(Ok(frame)) => {
-                    let data = frame.into_data().unwrap_or_default();
+                Some(Ok(data)) => {
                     let room = most - self.bytes.len();
                     self.bytes.extend_from_slice(&data[..data.len().min(room)]);
                     if data.len() <= room {

@@ -34,6 +34,7 @@ fn directory(version: u64, states: &[(EndpointId, EndpointState)]) -> Arc<Direct
                 subscription: Subscription::default(),
                 requests_per_second: None,
                 max_in_flight: None,
+                ca_certificates: None,
                 unusable: Default::default(),
             },
             secrets: SecretSet::new(Secret::from_bytes([1; 32])),

@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod bulk;
+mod certificates;
 mod delivery;
 mod isolation;
 mod neighbours;

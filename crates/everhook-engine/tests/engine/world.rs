@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use everhook_domain::attempt::{Attempt, AttemptOutcome, ErrorClass, KeptResponse};
+use everhook_domain::certificate::CaCertificates;
 use everhook_domain::delivery::State;
 use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointVerb};
 use everhook_domain::endpoint_url::EndpointUrl;
@@ -75,6 +76,7 @@ pub(crate) struct Sent {
     pub(crate) host: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    pub(crate) ca_certificates: Option<CaCertificates>,
 }
 
 impl Sent {
@@ -172,6 +174,7 @@ impl Sender for Network {
             host: host.clone(),
             headers: request.headers,
             body: request.body,
+            ca_certificates: request.ca_certificates.clone(),
         });
         assert!(self.panics.load(SeqCst) == 0, "a planned panic");
         self.enter(&host);
@@ -304,6 +307,7 @@ impl World {
             },
             requests_per_second: None,
             max_in_flight: None,
+            ca_certificates: None,
             unusable: Default::default(),
         };
         change(&mut settings);

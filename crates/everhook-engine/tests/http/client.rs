@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use everhook_domain::address::AddressGuard;
 use everhook_domain::attempt::{AttemptOutcome, ErrorClass};
+use everhook_domain::certificate::CaCertificates;
 use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::time::{Clock, SystemClock, Timestamp};
 use everhook_engine::http::{HttpSender, Resolver};
@@ -73,6 +74,7 @@ impl Clock for TestClock {
 pub(crate) struct Client {
     pub(crate) sender: HttpSender,
     pub(crate) timeout: Duration,
+    pub(crate) ca_certificates: Option<CaCertificates>,
 }
 
 impl Client {
@@ -93,7 +95,7 @@ impl Client {
         let guard = AddressGuard::new(blocks.collect());
         let clock = Arc::new(TestClock::start());
         let sender = HttpSender::new(settings, guard, resolver, clock).expect("TLS");
-        Self { sender, timeout: PATIENCE }
+        Self { sender, timeout: PATIENCE, ca_certificates: None }
     }
 
     pub(crate) fn within(self, timeout: Duration) -> Self {
@@ -108,6 +110,7 @@ impl Client {
             url: Arc::new(EndpointUrl::parse(url, false).expect("a URL")),
             headers,
             body: Bytes::copy_from_slice(body),
+            ca_certificates: self.ca_certificates.clone(),
             timeout: self.timeout,
         };
         // A client that never ends is a fault too.

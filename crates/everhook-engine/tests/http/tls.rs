@@ -20,8 +20,8 @@ fn root(name: &str) -> Authority {
 fn trusting(authority: &Authority) -> Client {
     let mut roots = RootCertStore::empty();
     roots.add(authority.certificate()).expect("a root");
-    let Client { sender, timeout } = Client::with(EngineSettings::default(), Resolver::system());
-    Client { sender: sender.with_roots(roots).expect("TLS"), timeout }
+    let client = Client::with(EngineSettings::default(), Resolver::system());
+    Client { sender: client.sender.with_roots(roots).expect("TLS"), ..client }
 }
 
 async fn showing(identity: Identity) -> Lab {

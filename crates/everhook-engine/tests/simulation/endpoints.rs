@@ -227,6 +227,7 @@ fn settings(world: &World, receiver: usize, revision: u64) -> Result<EndpointSet
         subscription: subscription.map_err(|errors| format!("{errors:?}"))?,
         requests_per_second: place.per_second,
         max_in_flight: place.in_flight,
+        ca_certificates: None,
         unusable: Default::default(),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use everhook_domain::certificate::CaCertificates;
 use everhook_domain::endpoint::EndpointState::{self, Enabled};
 use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable, Pause, Resume};
 use everhook_domain::endpoint::{Endpoint, EndpointSettings, IllegalVerb};
@@ -60,9 +61,12 @@ pub(crate) fn endpoint(world: &World, id: EndpointId) -> Arc<Endpoint> {
 /// Everything about an endpoint that can be compared.
 pub(crate) type Whole = (
     (EndpointId, TenantId, EndpointState, u64, Timestamp, Timestamp),
-    (String, String, CustomHeaders, Subscription, Option<u32>, Option<u32>),
+    (String, String, CustomHeaders, Subscription, Option<u32>, Option<u32>, Option<CaCertificates>),
     String,
 );
+
+/// Some certificate.
+const AUTHORITY: &str = include_str!("../../../everhook-domain/tests/data/authority.pem");
 
 pub(crate) fn whole(endpoint: &Endpoint) -> Whole {
     let Endpoint { id, tenant, state, version, created_at, updated_at, settings, secrets } =
@@ -76,6 +80,7 @@ pub(crate) fn whole(endpoint: &Endpoint) -> Whole {
             settings.subscription,
             settings.requests_per_second,
             settings.max_in_flight,
+            settings.ca_certificates,
         ),
         secrets.to_stored(),
     )
@@ -96,6 +101,7 @@ fn rich() -> Box<EndpointSettings> {
         subscription: Subscription::parse(subscription).unwrap(),
         requests_per_second: Some(5),
         max_in_flight: Some(2),
+        ca_certificates: Some(CaCertificates::parse(AUTHORITY).unwrap()),
         ..*settings(&["*"])
     })
 }

@@ -78,6 +78,7 @@ pub(crate) fn settings(event_types: &[&str]) -> Box<EndpointSettings> {
         },
         requests_per_second: None,
         max_in_flight: None,
+        ca_certificates: None,
         unusable: Default::default(),
     })
 }

@@ -52,6 +52,7 @@ async fn an_endpoint_is_made_and_its_credentials_are_shown_never_or_once() {
             "headers": {"x-team": "red", "x-api-key": "***"},
             "requests_per_second": 5,
             "max_in_flight": 2,
+            "ca_certificates": null,
             "version": 1,
             "created_at": "2026-01-01T00:00:00.000Z",
             "updated_at": "2026-01-01T00:00:00.000Z",
@@ -82,7 +83,7 @@ async fn what_is_left_out_takes_its_default() {
         r#"{"url":"http://example.com"}"#,
         r#"{"url":"http://example.com","kind":null,"options":null,"event_types":null,
             "sources":null,"conditions":null,"description":null,"headers":null,
-            "requests_per_second":null,"max_in_flight":null}"#,
+            "requests_per_second":null,"max_in_flight":null,"ca_certificates":null}"#,
     ] {
         let made = api.post("/api/v1/endpoints", body).await.expect(StatusCode::CREATED);
         assert_eq!(made["url"], "http://example.com/");

@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
+mod certificates;
 mod deliveries;
 mod endpoints;
 mod events;

@@ -129,6 +129,14 @@ pub(crate) struct Connections {
     pub(crate) idle_per_host_max: u32,
     /// Unused ones to all.
     pub(crate) idle_total_max: u32,
+    /// Whether HTTP/2 is spoken.
+    pub(crate) http2: bool,
+    /// Requests under way on one of HTTP/2.
+    pub(crate) http2_streams_max: u32,
+    /// How long one of HTTP/2 may be silent while requests wait.
+    pub(crate) http2_silence_max: Duration,
+    /// Hosts whose TLS sessions are remembered.
+    pub(crate) tls_session_hosts_max: u32,
 }
 
 /// `[replay]`
@@ -394,11 +402,20 @@ fn connections(reader: &mut Reader<'_>) -> Option<Connections> {
     let count = rule::count(0..=65_536);
     let idle_per_host_max = reader.read("delivery.host_idle_connections_max", &count);
     let idle_total_max = reader.read("delivery.idle_connections_max", &count);
+    let http2 = reader.read("delivery.http2", &rule::switch());
+    let http2_streams_max = reader.read("delivery.http2_streams_max", &rule::count(1..=65_536));
+    let silence = rule::duration(100 * MS..=5 * MINUTE);
+    let http2_silence_max = reader.read("delivery.http2_silence_max", &silence);
+    let tls_session_hosts_max = reader.read("delivery.tls_session_hosts_max", &count);
     Some(Connections {
         idle_max: idle_max?,
         age_max: age_max?,
         idle_per_host_max: idle_per_host_max?,
         idle_total_max: idle_total_max?,
+        http2: http2?,
+        http2_streams_max: http2_streams_max?,
+        http2_silence_max: http2_silence_max?,
+        tls_session_hosts_max: tls_session_hosts_max?,
     })
 }
 
