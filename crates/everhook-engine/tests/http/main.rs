@@ -16,6 +16,7 @@ mod framing;
 mod guard;
 mod http2;
 mod http2_endings;
+mod moments;
 mod name_server;
 mod names;
 mod redirects;
