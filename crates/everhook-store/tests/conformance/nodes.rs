@@ -4,11 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use everhook_domain::bulk::BulkKind;
 use everhook_domain::endpoint::EndpointVerb::{Disable, Enable};
-use everhook_store::{Change, Claimed, JobStep, Settled, Store, Wanted};
+use everhook_store::{
+    Change, Claimed, DeliveryQuery, JobStep, Settled, StatusFilter, Store, Wanted,
+};
 
 use crate::backend::Kind;
-use crate::sketch::{claim, event, events, everything, finished, keyed, ms, publish_in};
+use crate::bulk::{dead, request, strict, try_start, with_status};
+use crate::sketch::{claim, event, events, everything, finished, keyed, ms, publish_in, secs};
 use crate::world::{World, done};
 use crate::{Case, case};
 
@@ -22,6 +26,8 @@ pub(crate) fn cases() -> Vec<Case> {
         case(a_disable_holds_on_the_other_node_at_once),
         case(leases_of_a_dead_node_end_with_their_time),
         case(two_nodes_share_the_jobs),
+        case(bulk_replays_of_both_share_nothing_and_send_once),
+        case(two_catch_ups_make_each_delivery_once),
     ]
 }
 
@@ -181,4 +187,66 @@ fn two_nodes_share_the_jobs(kind: Kind) {
     assert!(world.deliveries().iter().all(|delivery| {
         matches!(delivery.state, everhook_domain::delivery::State::Cancelled(_))
     }));
+}
+
+/// Both nodes step at once, until nothing is left to do.
+fn step_on_both(world: &mut World, nodes: &[Arc<dyn Store>; 2]) {
+    for _ in 0..100 {
+        world.advance(secs(1));
+        let left = world.at_once(6, |number, _, now| {
+            let node = Arc::clone(&nodes[number % 2]);
+            async move {
+                let mut step = JobStep::More;
+                while step == JobStep::More {
+                    step = node.step(now).await.unwrap();
+                }
+                step
+            }
+        });
+        if left.iter().all(|step| *step == JobStep::Idle) {
+            return;
+        }
+    }
+    panic!("the work does not end");
+}
+
+fn bulk_replays_of_both_share_nothing_and_send_once(kind: Kind) {
+    let mut world = strict(kind);
+    let endpoint = world.endpoint();
+    dead(&world, endpoint, 1_200);
+    let nodes = pair(&mut world);
+    // In the millisecond in which a node is opened it may give the ids that another one gives.
+    world.advance(ms(1));
+    let wanted = request(&world, BulkKind::Replay, with_status(StatusFilter::Dead));
+    let started = world.at_once(6, |number, _, now| {
+        let (node, wanted) = (Arc::clone(&nodes[number % 2]), wanted.clone());
+        async move { node.start_bulk(wanted, None, now).await.unwrap().done().unwrap() }
+    });
+    let matched: u64 = started.iter().filter_map(|started| started.matched).sum();
+    assert_eq!(matched, 1_200, "{started:?}");
+    step_on_both(&mut world, &nodes);
+    let once =
+        |progress: everhook_domain::delivery::Progress| (progress.round, progress.owed) == (2, 0);
+    assert!(world.deliveries().iter().all(|delivery| once(delivery.progress)));
+}
+
+fn two_catch_ups_make_each_delivery_once(kind: Kind) {
+    let mut world = strict(kind);
+    let endpoint = world.endpoint();
+    let from = Some(world.now);
+    world.publish(events(300));
+    world.change_state(endpoint, Disable);
+    world.run_jobs();
+    world.publish(events(900));
+    world.change_state(endpoint, Enable);
+    let nodes = pair(&mut world);
+    let filter = DeliveryQuery { endpoint: Some(endpoint), from, ..DeliveryQuery::default() };
+    for _ in 0..2 {
+        try_start(&world, request(&world, BulkKind::CatchUp, filter.clone())).unwrap();
+    }
+    step_on_both(&mut world, &nodes);
+    let deliveries = world.deliveries();
+    let distinct: HashSet<_> = deliveries.iter().map(|delivery| delivery.id.event()).collect();
+    assert_eq!((deliveries.len(), distinct.len(), crate::bulk::due(&world)), (1_200, 1_200, 1_200));
+    assert!(deliveries.iter().all(|delivery| delivery.progress.owed == 0));
 }
