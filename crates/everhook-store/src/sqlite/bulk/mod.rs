@@ -203,9 +203,10 @@ impl StartVerb {
         if request.dry_run {
             return Ok(BulkStarted { id: None, matched });
         }
+        let seq = row::begun(tx.connection)? + 1;
+        let id = row::replay_id(seq, self.now, tx.tag());
         let record = BulkRecord {
-            // The sequence is given by the table.
-            id: row::replay_id(0, self.now, tx.tag()),
+            id,
             kind: request.kind,
             filter: request.filter.clone(),
             rate_per_second: request.rate_per_second,
@@ -216,14 +217,14 @@ impl StartVerb {
             ended_at: None,
         };
         let pace = BulkPace::new(request.rate_per_second, self.now);
-        let mut bulk = BulkRow { seq: 0, tenant, record, cursor, last, pace };
+        let mut bulk = BulkRow { seq, tenant, record, cursor, last, pace };
         if cursor >= last {
             bulk.end(BulkStatus::Done, self.now);
         }
-        let seq = bulk.insert(tx.connection)?;
+        bulk.insert(tx.connection)?;
         members::insert(tx.connection, seq, &self.set.chunks)?;
         tx.jobs_pending();
-        Ok(BulkStarted { id: Some(row::replay_id(seq, self.now, tx.tag())), matched })
+        Ok(BulkStarted { id: Some(id), matched })
     }
 }
 

@@ -5,6 +5,7 @@ use everhook_domain::id::ReplayId;
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, Row, params};
 
+use super::super::meta::{meta, set_meta};
 use super::super::row::{bad, signed, unsigned};
 use crate::bulk::{BulkRecord, filter_from_stored, filter_to_stored, read_words, tally_to_stored};
 
@@ -24,11 +25,12 @@ pub(super) struct BulkRow {
     pub(super) pace: BulkPace,
 }
 
-/// How much work was ever begun: rises whenever some is.
+/// Counts in the table `meta` all work that was ever begun, erased work too.
+const BEGUN: &str = "bulks_begun";
+
+/// How much work was ever begun.
 pub(super) fn begun(connection: &Connection) -> rusqlite::Result<i64> {
-    let newest: Option<i64> =
-        connection.prepare_cached("SELECT max(seq) FROM bulks")?.query_row([], |row| row.get(0))?;
-    Ok(newest.unwrap_or(0))
+    Ok(meta(connection, BEGUN)?.unwrap_or(0))
 }
 
 /// The public id.
@@ -120,18 +122,20 @@ impl BulkRow {
         })
     }
 
-    /// Adds the row, under a new sequence whatever it says.
-    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<i64> {
+    /// Adds the row; its sequence must be the next after [`begun`].
+    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<()> {
+        set_meta(connection, BEGUN, self.seq)?;
         let record = &self.record;
         let running = record.status == BulkStatus::Running;
         connection
             .prepare_cached(
-                "INSERT INTO bulks (tenant, kind, filter, rate_per_second, status, matched, tally, \
-                 created_at, ended_at, cursor, last, paced_since, paced_done, next_at, \
-                 has_members) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                "INSERT INTO bulks (seq, tenant, kind, filter, rate_per_second, status, matched, \
+                 tally, created_at, ended_at, cursor, last, paced_since, paced_done, next_at, \
+                 has_members) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, \
+                 ?14, ?15, ?16)",
             )?
             .execute(params![
+                self.seq,
                 self.tenant,
                 record.kind.as_str(),
                 filter_to_stored(&record.filter),
@@ -148,7 +152,7 @@ impl BulkRow {
                 self.pace.next().as_millis(),
                 running && record.matched.is_some(),
             ])?;
-        Ok(connection.last_insert_rowid())
+        Ok(())
     }
 
     /// Writes back what changes.
