@@ -8,7 +8,7 @@ use everhook_domain::delivery::State;
 use everhook_domain::endpoint::EndpointState::{Deleted, Disabled, Enabled, Paused};
 use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable, Pause, Resume};
 use everhook_domain::endpoint::IllegalVerb;
-use everhook_store::{Change, JobStep, Refusal};
+use everhook_store::{Change, DeliveryQuery, JobStep, PageRequest, Refusal, StatusFilter};
 
 use crate::backend::Kind;
 use crate::directory::{endpoint, refused, whole};
@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(pausing_is_no_way_around_enabling),
         case(disabling_cancels_what_is_due),
         case(enabling_waits_for_the_cancelling),
+        case(a_large_backlog_is_cancelled_in_steps_between_which_others_publish),
         case(where_nothing_is_due_nothing_is_waited_for),
         case(deleting_during_the_cancelling_is_allowed),
         case(pausing_touches_no_delivery),
@@ -112,6 +113,46 @@ fn enabling_waits_for_the_cancelling(kind: Kind) {
     assert_eq!(world.claim_all(id), [], "what was cancelled stays so");
     world.publish(events(1));
     assert_eq!(world.claim_all(id).len(), 1);
+}
+
+/// Accepting goes on between any two steps, and each of them touches a bounded number of rows.
+fn a_large_backlog_is_cancelled_in_steps_between_which_others_publish(kind: Kind) {
+    const ROWS: usize = 20_000;
+    const STEP_ROWS: usize = 500;
+    let world = World::new(kind);
+    let gone = world.endpoint();
+    for _ in 0..ROWS / 1_000 {
+        world.publish(events(1_000));
+    }
+    let stays = world.endpoint();
+    world.change_state(gone, Disable);
+    // What is cancelled rises by id: what a step did is at the head of the list.
+    let query = DeliveryQuery { status: Some(StatusFilter::Cancelled), ..DeliveryQuery::default() };
+    let page = PageRequest { limit: 2 * STEP_ROWS, after: None, scan_limit: 2 * STEP_ROWS };
+    let (mut newest, mut cancelled, mut steps) = (None, 0, 0);
+    loop {
+        let more = world.job_step() == JobStep::More;
+        let list = world.store.deliveries(world.tenant.clone(), query.clone(), page);
+        let head = world.wait(list).unwrap().items;
+        let touched = head.iter().take_while(|delivery| Some(delivery.id) != newest).count();
+        assert!(touched <= STEP_ROWS, "{touched} in step {steps}");
+        newest = head.first().map(|delivery| delivery.id);
+        cancelled += touched;
+        if !more {
+            break;
+        }
+        if cancelled < ROWS {
+            let error = world.try_change_state(gone, Enable).map(drop);
+            assert_eq!(error, refused(Refusal::StillCancelling));
+        }
+        assert_eq!(world.publish_one(event(TYPE, "1")).deliveries, 1);
+        world.send(stays, 200);
+        steps += 1;
+    }
+    assert_eq!(cancelled, ROWS);
+    assert!(steps >= ROWS / STEP_ROWS, "{steps}");
+    world.change_state(gone, Enable);
+    assert_eq!(world.due(), []);
 }
 
 /// Neither what has ended nor what is being sent keeps an endpoint from being enabled again; and
