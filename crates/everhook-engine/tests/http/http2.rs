@@ -7,6 +7,7 @@ use everhook_domain::attempt::ErrorClass;
 use everhook_engine::EngineSettings;
 use tokio::sync::{Barrier, Notify, mpsc};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 
 use crate::client::{Client, SHORT, delivered, failed};
 use crate::frames::{self, DATA, END_HEADERS, HEADERS, MAX_CONCURRENT_STREAMS, RST_STREAM};
@@ -153,6 +154,39 @@ async fn requests_that_wait_for_an_http1_host_all_get_a_connection() {
 }
 
 #[tokio::test]
+async fn who_gives_up_a_connection_that_is_being_made_leaves_it_to_the_others() {
+    let authority = Authority::new("trusted");
+    let acceptor = TlsAcceptor::from(Arc::new(localhost(&authority, &[])));
+    let (there, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (tell, gone_on) = (Arc::clone(&there), Arc::clone(&go_on));
+    let server = Server::run(move |_, stream| {
+        let (acceptor, tell, gone_on) = (acceptor.clone(), Arc::clone(&tell), Arc::clone(&gone_on));
+        async move {
+            tell.notify_one();
+            gone_on.notified().await;
+            let mut stream = acceptor.accept(stream).await.expect("a client");
+            while secure::read_request(&mut stream).await.is_some() {
+                tokio::io::AsyncWriteExt::write_all(&mut stream, KEEP).await.expect("a client");
+            }
+        }
+    })
+    .await;
+    let (client, target) = (authority.client(), url(&server));
+    let mut first = Box::pin(client.get_answer(&target));
+    let mut second = Box::pin(client.get_answer(&target));
+    tokio::select! {
+        biased;
+        _ = &mut first => unreachable!("nobody has answered"),
+        _ = &mut second => unreachable!("nobody has answered"),
+        () = there.notified() => {}
+    }
+    drop(first);
+    go_on.notify_one();
+    assert_eq!(delivered(&second.await).0, 204);
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
 async fn case_021_case_022_the_request_arrives_as_it_was_signed_over_http2() {
     let authority = Authority::new("trusted");
     let (tell, mut told) = mpsc::unbounded_channel();
@@ -266,7 +300,7 @@ async fn one_slow_request_does_not_end_the_use_of_a_connection_that_answers_othe
         }
     })
     .await;
-    let client = Arc::new(authority.client().within(Duration::from_secs(1)));
+    let client = Arc::new(authority.client().within(Duration::from_secs(2)));
     let (slow, target) = (Arc::clone(&client), url(&server));
     let mut sending = JoinSet::new();
     sending.spawn(async move { slow.get_answer(&target).await });
