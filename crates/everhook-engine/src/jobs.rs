@@ -115,6 +115,7 @@ mod tests {
             clock: Arc::new(SystemClock::start()),
             new_tag: 1,
             group_commit: GroupCommit::default(),
+            sealer: everhook_store::Sealer::default(),
         };
         JobRunner::new(Arc::new(SqliteStore::open_in_memory(options).expect("memory")))
     }

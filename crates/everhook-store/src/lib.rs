@@ -28,6 +28,7 @@ mod jobs;
 pub mod postgres;
 mod reading;
 mod route;
+mod seal;
 mod sending;
 mod share;
 pub mod sqlite;
@@ -42,6 +43,7 @@ pub use reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
     PageRequest, Position, Reading, StatusFilter, StoreHealth,
 };
+pub use seal::{Entropy, InvalidMasterKey, MasterKey, MissingKey, Sealer};
 pub use sending::{
     AcceptedEvent, Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled,
     Settlement, SettlementResult, StorePolicy, Targets, Wanted,

@@ -30,6 +30,7 @@ mod exit;
 #[cfg(feature = "faults")]
 mod faults;
 mod logging;
+mod master_key;
 mod open_files;
 mod output;
 mod server;

@@ -27,6 +27,7 @@ use crate::admin_token::TokenHash;
 use crate::config::Config;
 use crate::entropy;
 use crate::exit::Failure;
+use crate::master_key;
 
 /// Files that are open besides connections: the store's, the lock, the log, name resolution.
 const OTHER_FILES: u64 = 128;
@@ -103,6 +104,7 @@ impl Server {
             handoff: Arc::clone(&intake) as _,
             clock: Arc::clone(&clock),
             new_tag: u16::from_ne_bytes(entropy::bytes()?),
+            sealer: master_key::sealer(&config.secrets)?,
             group_commit: GroupCommit {
                 queue_max: config.store.queue_max as usize,
                 commands_max: config.store.commit_max as usize,

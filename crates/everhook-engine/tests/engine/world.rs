@@ -22,7 +22,8 @@ use everhook_domain::time::{Clock, Timestamp};
 use everhook_engine::{Engine, EngineSettings, Intake, OutgoingRequest, Sender};
 use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
 use everhook_store::{
-    Change, DeliveryDetail, DirectoryStore, Publish, Reading, Sending, Store, StorePolicy, Targets,
+    Change, DeliveryDetail, DirectoryStore, Publish, Reading, Sealer, Sending, Store, StorePolicy,
+    Targets,
 };
 use http::HeaderMap;
 use rusqlite::Connection;
@@ -409,6 +410,7 @@ fn open(
         clock: Arc::clone(clock) as _,
         new_tag: 1,
         group_commit: GroupCommit::default(),
+        sealer: Sealer::default(),
     };
     let store = SqliteStore::on_connection(connection, options).expect("a store");
     (Arc::new(FaultyStore::new(store)), intake)

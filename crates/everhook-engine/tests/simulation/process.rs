@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use everhook_domain::time::{Clock, Timestamp};
 use everhook_engine::{Engine, Intake, Sender};
 use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
-use everhook_store::{Handoff, Store};
+use everhook_store::{Handoff, Sealer, Store};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -114,6 +114,7 @@ impl Process {
             clock: Arc::clone(&clock),
             new_tag: u16::try_from(world.seed % 60_000).unwrap_or(0),
             group_commit: GroupCommit::default(),
+            sealer: Sealer::default(),
         };
         let store = match database {
             Some(Database(old)) => {

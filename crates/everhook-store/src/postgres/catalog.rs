@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::endpoint::{Endpoint, EndpointState};
 use everhook_domain::id::EndpointId;
-use everhook_domain::secret::SecretSet;
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_domain::time::Timestamp;
 use tokio_postgres::Row;
@@ -13,11 +12,13 @@ use super::failure::VerbError;
 use super::number::{Bits, unsigned};
 use super::pool::Connection;
 use crate::directory::Directory;
+use crate::seal::{Owner, Sealer};
 
 /// Reads tenants and endpoints, as the transaction sees them.
 pub(super) async fn load(
     connection: &mut Connection,
     version: u64,
+    sealer: &Sealer,
 ) -> Result<Directory, VerbError> {
     let mut tenants = Vec::new();
     let statement = "SELECT id, name, created_at FROM tenants WHERE deleted_at IS NULL";
@@ -29,7 +30,7 @@ pub(super) async fn load(
                      FROM endpoints \
                      WHERE tenant NOT IN (SELECT id FROM tenants WHERE deleted_at IS NOT NULL)";
     for row in connection.query(statement, &[]).await? {
-        endpoints.push(Arc::new(read_endpoint(&row)?));
+        endpoints.push(Arc::new(read_endpoint(&row, sealer)?));
     }
     Ok(Directory::new(version, tenants, endpoints))
 }
@@ -68,24 +69,23 @@ pub(super) fn tenant(row: &Row, column: usize) -> Result<TenantId, VerbError> {
     text.parse().map_err(|error| VerbError::Unusable(format!("tenant {text}: {error}")))
 }
 
-fn read_endpoint(row: &Row) -> Result<Endpoint, VerbError> {
+fn read_endpoint(row: &Row, sealer: &Sealer) -> Result<Endpoint, VerbError> {
     let Bits(id) = row.try_get(1)?;
     let id = EndpointId::from_bits(id);
     let unusable = |why: String| VerbError::Unusable(format!("endpoint {id}: {why}"));
     let state: &str = row.try_get(2)?;
+    let tenant = tenant(row, 0)?;
+    let owner = Owner { tenant: &tenant, endpoint: id };
+    let (settings, secrets) = sealer.read(owner, row.try_get(6)?, row.try_get(7)?)?;
     Ok(Endpoint {
         id,
-        tenant: tenant(row, 0)?,
+        tenant,
         state: EndpointState::from_word(state)
             .ok_or_else(|| unusable(format!("its state is {state}")))?,
         version: unsigned(row.try_get(3)?),
         created_at: Timestamp::from_millis(row.try_get(4)?),
         updated_at: Timestamp::from_millis(row.try_get(5)?),
-        settings: EndpointSettings::from_stored(row.try_get(6)?),
-        secrets: read_secrets(row.try_get(7)?),
+        settings,
+        secrets,
     })
-}
-
-fn read_secrets(stored: &str) -> SecretSet {
-    SecretSet::from_stored(stored).unwrap_or_else(|_| SecretSet::unreadable(stored))
 }

@@ -16,6 +16,7 @@ use super::tx::Tx;
 use super::{catalog, schema, sweep};
 use crate::directory::{Change, Directory, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
+use crate::seal::Owner;
 
 /// The verb. Only one transaction at a time runs it.
 pub(super) async fn change(
@@ -107,6 +108,7 @@ async fn create_endpoint(
         settings,
         secrets,
     });
+    let (settings, secrets) = stored(tx, &endpoint)?;
     tx.connection
         .execute(
             "INSERT INTO endpoints (tenant, id, state, version, created_at, updated_at, settings, \
@@ -117,8 +119,8 @@ async fn create_endpoint(
                 &endpoint.state.as_str(),
                 &signed(endpoint.version),
                 &tx.now.as_millis(),
-                &endpoint.settings.to_stored(),
-                &endpoint.secrets.to_stored(),
+                &settings,
+                &secrets,
             ],
         )
         .await?;
@@ -136,9 +138,16 @@ fn current(tx: &Tx, tenant: &TenantId, id: EndpointId) -> Result<Arc<Endpoint>, 
     Ok(Arc::clone(endpoint))
 }
 
+/// Settings and secrets as they are stored.
+fn stored(tx: &Tx, endpoint: &Endpoint) -> Result<(String, String), VerbError> {
+    let owner = Owner { tenant: &endpoint.tenant, endpoint: endpoint.id };
+    Ok(tx.rules.sealer.write(owner, &endpoint.settings, &endpoint.secrets)?)
+}
+
 async fn update(tx: &mut Tx, endpoint: Endpoint) -> Result<Arc<Endpoint>, VerbError> {
     let endpoint =
         Arc::new(Endpoint { version: endpoint.version + 1, updated_at: tx.now, ..endpoint });
+    let (settings, secrets) = stored(tx, &endpoint)?;
     tx.connection
         .execute(
             "UPDATE endpoints SET state = $3, version = $4, updated_at = $5, settings = $6, \
@@ -149,8 +158,8 @@ async fn update(tx: &mut Tx, endpoint: Endpoint) -> Result<Arc<Endpoint>, VerbEr
                 &endpoint.state.as_str(),
                 &signed(endpoint.version),
                 &tx.now.as_millis(),
-                &endpoint.settings.to_stored(),
-                &endpoint.secrets.to_stored(),
+                &settings,
+                &secrets,
             ],
         )
         .await?;

@@ -7,6 +7,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::code::UnknownCode;
 use crate::error::{Refusal, StoreError};
+use crate::seal::{CannotSeal, MissingKey};
 
 /// Why a verb did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,18 @@ impl From<IllegalVerb> for VerbError {
 impl From<TooManySecrets> for VerbError {
     fn from(too_many: TooManySecrets) -> Self {
         Self::Refused(Refusal::Secrets(too_many))
+    }
+}
+
+impl From<CannotSeal> for VerbError {
+    fn from(error: CannotSeal) -> Self {
+        Self::Unusable(error.to_string())
+    }
+}
+
+impl From<MissingKey> for VerbError {
+    fn from(error: MissingKey) -> Self {
+        Self::Unusable(error.to_string())
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `pool` | connections with their prepared statements |
 //! | `tx` | one transaction a verb; what it writes, and whom it tells |
 //! | `catalog` | tenants and endpoints |
+//! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `ids` | ids that rise on one node |
 //! | `keys` | the exact table of source event IDs |
 //! | `row`, `record`, `number` | how things are written |
@@ -35,6 +36,7 @@ mod reading;
 mod record;
 mod row;
 mod schema;
+mod sealing;
 mod sweep;
 mod tx;
 
@@ -59,6 +61,7 @@ use crate::reading::{
     PageRequest, Reading, StoreHealth,
 };
 use crate::route;
+use crate::seal::Sealer;
 use crate::sending::{
     Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled, Settlement,
     StorePolicy, Wanted,
@@ -87,6 +90,9 @@ pub struct PostgresOptions {
     pub new_tag: u16,
     /// The most connections of this node.
     pub connections_max: usize,
+    /// Seals what is secret in the database. Every node needs the keys that any node seals under:
+    /// a new key is given to all of them as an old one before one seals under it.
+    pub sealer: Sealer,
 }
 
 /// One node's store on PostgreSQL.
@@ -119,7 +125,11 @@ impl PostgresStore {
         connection.give_back();
         let store = Self {
             pool,
-            rules: Arc::new(Rules { policy: options.policy, lease: options.lease }),
+            rules: Arc::new(Rules {
+                policy: options.policy,
+                lease: options.lease,
+                sealer: options.sealer,
+            }),
             ids: Ids::new(identity.tag, identity.newest, identity.seed),
             directory: RwLock::default(),
             handoff: options.handoff,
@@ -128,6 +138,7 @@ impl PostgresStore {
         };
         store.begin(Access::Read, now).await?.roll_back().await;
         store.cached().warn_of_unusable();
+        store.seal_anew(now).await?;
         Ok(store)
     }
 
@@ -149,7 +160,7 @@ impl PostgresStore {
         let rules = Arc::clone(&self.rules);
         let (mut tx, version) = Tx::begin(connection, access, rules, self.cached(), now).await?;
         if tx.directory.version() != version {
-            let directory = catalog::load(&mut tx.connection, version).await?;
+            let directory = catalog::load(&mut tx.connection, version, &tx.rules.sealer).await?;
             let opening = tx.directory.version() == 0;
             tx.directory = Arc::new(directory);
             self.take_over(&tx.directory);
@@ -194,6 +205,19 @@ impl PostgresStore {
         if before % KEYS_BETWEEN_PRUNES + keys >= KEYS_BETWEEN_PRUNES {
             self.handoff.jobs_pending();
         }
+    }
+
+    /// Seals under the current key what an older one sealed, or none; a bounded number of endpoints
+    /// a transaction.
+    async fn seal_anew(&self, now: Timestamp) -> Result<(), StoreError> {
+        let mut progress = sealing::Progress::default();
+        while !progress.done {
+            let mut tx = self.begin(Access::Change, now).await?;
+            let done = sealing::renew(&mut tx, &mut progress).await;
+            self.end(tx, done).await?;
+        }
+        self.rules.sealer.report_renewal(progress.renewed, progress.left);
+        Ok(())
     }
 
     /// One transaction of `lapse`.

@@ -26,6 +26,7 @@ use crate::directory::Directory;
 use crate::error::Refusal;
 use crate::handoff::Handoff;
 use crate::reading::DeliveryRecord;
+use crate::seal::Sealer;
 use crate::sending::StorePolicy;
 use crate::share::Share;
 
@@ -69,6 +70,8 @@ pub(super) struct Rules {
     pub(super) policy: StorePolicy,
     /// How long a lease lasts.
     pub(super) lease: Duration,
+    /// How settings and secrets are stored.
+    pub(super) sealer: Sealer,
 }
 
 /// A running transaction.

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointState};
+use everhook_domain::endpoint::{Endpoint, EndpointState};
 use everhook_domain::id::EndpointId;
-use everhook_domain::secret::SecretSet;
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, Row};
@@ -14,6 +13,7 @@ use super::meta::{LAST_ENDPOINT, meta};
 use super::row::{signed, unsigned};
 use super::schema::OpenError;
 use crate::directory::Directory;
+use crate::seal::{Owner, Sealer};
 
 /// A snapshot of tenants and endpoints, and the database's identity.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub(super) struct Catalog {
     pub(super) directory: Arc<Directory>,
     /// In every id of this database.
     pub(super) tag: u16,
+    /// How settings and secrets are stored.
+    pub(super) sealer: Sealer,
     tenants: HashMap<TenantId, (i64, Tenant)>,
     endpoints: HashMap<i64, Arc<Endpoint>>,
     last_endpoint_no: i64,
@@ -28,7 +30,11 @@ pub(super) struct Catalog {
 
 impl Catalog {
     /// Reads the database.
-    pub(super) fn load(connection: &Connection, tag: u16) -> Result<Self, OpenError> {
+    pub(super) fn load(
+        connection: &Connection,
+        tag: u16,
+        sealer: Sealer,
+    ) -> Result<Self, OpenError> {
         let mut tenants = HashMap::new();
         let mut names = HashMap::new();
         let mut statement = connection
@@ -50,14 +56,14 @@ impl Catalog {
         )?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let endpoint = read_endpoint(row, tag, &names)?;
+            let endpoint = read_endpoint(row, tag, &names, &sealer)?;
             endpoints.insert(signed(endpoint.id.sequence()), Arc::new(endpoint));
         }
         let last: Option<i64> =
             connection.query_row("SELECT max(seq) FROM endpoints", [], |row| row.get(0))?;
         let last_endpoint_no = last.max(meta(connection, LAST_ENDPOINT)?).unwrap_or(0);
         let directory = Arc::default();
-        Ok(Self { directory, tag, tenants, endpoints, last_endpoint_no }.renewed())
+        Ok(Self { directory, tag, sealer, tenants, endpoints, last_endpoint_no }.renewed())
     }
 
     /// With the directory of what is in it, as a new version.
@@ -112,6 +118,7 @@ fn read_endpoint(
     row: &Row<'_>,
     tag: u16,
     tenants: &HashMap<i64, TenantId>,
+    sealer: &Sealer,
 ) -> Result<Endpoint, OpenError> {
     let sequence: i64 = row.get(0)?;
     let created_at: i64 = row.get(4)?;
@@ -121,6 +128,9 @@ fn read_endpoint(
         .cloned()
         .ok_or_else(|| OpenError::Unusable(format!("endpoint {id} belongs to no tenant")))?;
     let state: String = row.get(2)?;
+    let (settings, secrets): (String, String) = (row.get(6)?, row.get(7)?);
+    let owner = Owner { tenant: &tenant, endpoint: id };
+    let (settings, secrets) = sealer.read(owner, &settings, &secrets)?;
     Ok(Endpoint {
         id,
         tenant,
@@ -129,13 +139,9 @@ fn read_endpoint(
         version: unsigned(row.get(3)?),
         created_at: Timestamp::from_millis(created_at),
         updated_at: Timestamp::from_millis(row.get(5)?),
-        settings: EndpointSettings::from_stored(&row.get::<_, String>(6)?),
-        secrets: read_secrets(&row.get::<_, String>(7)?),
+        settings,
+        secrets,
     })
-}
-
-fn read_secrets(stored: &str) -> SecretSet {
-    SecretSet::from_stored(stored).unwrap_or_else(|_| SecretSet::unreadable(stored))
 }
 
 fn unusable(error: impl std::fmt::Display) -> OpenError {

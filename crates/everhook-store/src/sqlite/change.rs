@@ -18,6 +18,7 @@ use super::{claimed, erase, sweep};
 use crate::claim::{Claim, Claimed};
 use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
+use crate::seal::Owner;
 
 /// The verb.
 pub(super) struct ChangeVerb {
@@ -121,6 +122,7 @@ fn create_endpoint(
         settings: settings.clone(),
         secrets: secrets.clone(),
     });
+    let (settings, secrets) = stored(tx, &endpoint)?;
     tx.connection
         .prepare_cached(
             "INSERT INTO endpoints (seq, tenant, state, version, created_at, updated_at, settings, \
@@ -133,8 +135,8 @@ fn create_endpoint(
             signed(endpoint.version),
             now.as_millis(),
             now.as_millis(),
-            endpoint.settings.to_stored(),
-            endpoint.secrets.to_stored(),
+            settings,
+            secrets,
         ])?;
     tx.set_catalog(catalog.with_endpoint(Arc::clone(&endpoint)));
     Ok(endpoint)
@@ -149,9 +151,16 @@ fn current(tx: &Tx<'_>, tenant: &TenantId, id: EndpointId) -> Result<Arc<Endpoin
     Ok(Arc::clone(endpoint))
 }
 
+/// Settings and secrets as they are stored.
+fn stored(tx: &Tx<'_>, endpoint: &Endpoint) -> Result<(String, String), VerbError> {
+    let owner = Owner { tenant: &endpoint.tenant, endpoint: endpoint.id };
+    Ok(tx.catalog().sealer.write(owner, &endpoint.settings, &endpoint.secrets)?)
+}
+
 fn update(tx: &mut Tx<'_>, endpoint: Endpoint, now: Timestamp) -> Result<Arc<Endpoint>, VerbError> {
     let endpoint =
         Arc::new(Endpoint { version: endpoint.version + 1, updated_at: now, ..endpoint });
+    let (settings, secrets) = stored(tx, &endpoint)?;
     tx.connection
         .prepare_cached(
             "UPDATE endpoints SET state = ?2, version = ?3, updated_at = ?4, settings = ?5, \
@@ -162,8 +171,8 @@ fn update(tx: &mut Tx<'_>, endpoint: Endpoint, now: Timestamp) -> Result<Arc<End
             endpoint.state.as_str(),
             signed(endpoint.version),
             now.as_millis(),
-            endpoint.settings.to_stored(),
-            endpoint.secrets.to_stored(),
+            settings,
+            secrets,
         ])?;
     tx.set_catalog(tx.catalog().with_endpoint(Arc::clone(&endpoint)));
     Ok(endpoint)

@@ -10,6 +10,7 @@ use super::tx::Tx;
 use crate::code::UnknownCode;
 use crate::error::{Refusal, StoreError};
 use crate::handoff::Handoff;
+use crate::seal::CannotSeal;
 
 /// Why a verb did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,12 @@ impl From<IllegalVerb> for VerbError {
 impl From<TooManySecrets> for VerbError {
     fn from(too_many: TooManySecrets) -> Self {
         Self::Refused(Refusal::Secrets(too_many))
+    }
+}
+
+impl From<CannotSeal> for VerbError {
+    fn from(error: CannotSeal) -> Self {
+        Self::Sqlite(rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `thread` | gathers commands into batches |
 //! | `catalog` | tenants and endpoints with their numbers |
 //! | `meta` | single numbers |
+//! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record` | how things are written |
 //! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
@@ -35,6 +36,7 @@ mod reading;
 mod record;
 mod row;
 mod schema;
+mod sealing;
 mod sweep;
 mod thread;
 mod tx;
@@ -66,6 +68,7 @@ use crate::reading::{
     PageRequest, Reading, StoreHealth,
 };
 use crate::route;
+use crate::seal::Sealer;
 use crate::sending::{
     Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled, Settlement,
     StorePolicy, Wanted,
@@ -95,6 +98,8 @@ pub struct SqliteOptions {
     pub new_tag: u16,
     /// How commands are gathered into one commit.
     pub group_commit: GroupCommit,
+    /// Seals what is secret in the file.
+    pub sealer: Sealer,
 }
 
 /// The embedded store.
@@ -288,7 +293,8 @@ fn prepare(connection: Connection, options: SqliteOptions) -> Result<Prepared, O
             options.new_tag
         }
     };
-    let catalog = Catalog::load(&connection, tag)?;
+    let catalog = Catalog::load(&connection, tag, options.sealer)?;
+    sealing::renew(&connection, &catalog)?;
     catalog.directory.warn_of_unusable();
     let catalog = Arc::new(RwLock::new(Arc::new(catalog)));
     let handoff = options.handoff;

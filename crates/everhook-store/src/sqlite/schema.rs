@@ -3,6 +3,8 @@
 use everhook_domain::fault::{self, Plant};
 use rusqlite::Connection;
 
+use crate::seal::MissingKey;
+
 /// "EVHK": marks the file as ours.
 const APPLICATION_ID: i64 = 0x4556_484b;
 /// Releases before it can lose the WAL under rare timing.
@@ -48,6 +50,9 @@ pub enum OpenError {
         /// The newest that this version knows.
         known: i64,
     },
+    /// Something stored is sealed under a key that was not given.
+    #[error(transparent)]
+    MissingKey(#[from] MissingKey),
     /// Something stored has no meaning for this version.
     #[error("the database holds something that this version cannot use: {0}")]
     Unusable(String),

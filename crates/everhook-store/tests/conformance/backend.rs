@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::time::Timestamp;
-use everhook_store::{Handoff, Store, StorePolicy};
+use everhook_store::{Handoff, Sealer, Store, StorePolicy};
 use tokio::runtime::Runtime;
 
 use crate::Case;
@@ -54,8 +54,9 @@ pub(crate) trait Backend {
         &mut self,
         policy: StorePolicy,
         handoff: Arc<dyn Handoff>,
+        sealer: Sealer,
         now: Timestamp,
-    ) -> Arc<dyn Store>;
+    ) -> Result<Arc<dyn Store>, String>;
 
     /// Throws the open store away. What it had committed is still there.
     fn crash(&mut self);
@@ -69,6 +70,9 @@ pub(crate) trait Backend {
 
     /// How many rows each table holds, but for the numbers in `meta`. No store is open.
     fn rows(&self) -> BTreeMap<String, i64>;
+
+    /// An endpoint's settings and secrets as they are stored. No store is open.
+    fn stored(&self, endpoint: EndpointId) -> [String; 2];
 
     /// What came in for ended leases of a delivery, which no verb shows yet. No store is open.
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String>;

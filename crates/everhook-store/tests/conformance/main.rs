@@ -30,6 +30,7 @@ mod nodes;
 mod postgres;
 mod publish;
 mod reading;
+mod sealing;
 mod send_again;
 mod settle;
 mod sketch;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         bulk::cases,
         catch_up::cases,
         reading::cases,
+        sealing::cases,
         idempotency::cases,
         tenants::cases,
         unusable::cases,

@@ -8,13 +8,13 @@ use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::postgres::{PostgresOptions, PostgresStore};
-use everhook_store::{Handoff, NoHandoff, Sending, Store, StoreError, StorePolicy};
+use everhook_store::{Handoff, NoHandoff, Sealer, Sending, Store, StoreError, StorePolicy};
 use tokio::runtime::{Handle, Runtime};
 use tokio_postgres::{NoTls, Row};
 
 use crate::backend::{Backend, Kind};
 use crate::sketch::{events, publish_in};
-use crate::{Case, case, nodes};
+use crate::{Case, case, nodes, sealing};
 
 /// The variable that names the server, as libpq takes it.
 const URL_VARIABLE: &str = "EVERHOOK_TEST_POSTGRES";
@@ -26,7 +26,7 @@ const CONNECTIONS_MAX: usize = 8;
 pub(crate) const KIND: Kind = Kind {
     name: "postgres",
     lease: Duration::from_secs(15),
-    own: || nodes::cases().into_iter().chain(cases()).collect(),
+    own: || [nodes::cases(), cases(), sealing::lasting_cases()].into_iter().flatten().collect(),
     interleavings: 12,
     create: |number, runtime| {
         Box::new(Postgres::create(&format!("{}_{number}", std::process::id()), runtime.handle()))
@@ -75,6 +75,7 @@ impl Postgres {
             handoff: Arc::new(NoHandoff),
             new_tag: 7,
             connections_max: CONNECTIONS_MAX,
+            sealer: Sealer::default(),
         }
     }
 
@@ -94,10 +95,12 @@ impl Backend for Postgres {
         &mut self,
         policy: StorePolicy,
         handoff: Arc<dyn Handoff>,
+        sealer: Sealer,
         now: Timestamp,
-    ) -> Arc<dyn Store> {
-        let options = PostgresOptions { policy, handoff, ..self.options() };
-        Arc::new(self.runtime.block_on(PostgresStore::open(options, now)).unwrap())
+    ) -> Result<Arc<dyn Store>, String> {
+        let options = PostgresOptions { policy, handoff, sealer, ..self.options() };
+        let store = self.runtime.block_on(PostgresStore::open(options, now));
+        Ok(Arc::new(store.map_err(|error| error.to_string())?))
     }
 
     /// Its connections end with the store, which the caller replaces.
@@ -130,6 +133,15 @@ impl Backend for Postgres {
             (table, rows)
         };
         tables.iter().map(|row| count(row.get(0))).collect()
+    }
+
+    fn stored(&self, endpoint: EndpointId) -> [String; 2] {
+        let rows = self.run(&format!(
+            "SELECT settings, secrets FROM endpoints \
+             WHERE replace(id::text, '-', '') = '{:032x}'",
+            endpoint.bits()
+        ));
+        [rows[0].get(0), rows[0].get(1)]
     }
 
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {

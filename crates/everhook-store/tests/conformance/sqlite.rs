@@ -8,7 +8,7 @@ use std::time::Duration;
 use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::time::{SystemClock, Timestamp};
 use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
-use everhook_store::{Handoff, Store, StorePolicy};
+use everhook_store::{Handoff, Sealer, Store, StorePolicy};
 use rusqlite::Connection;
 
 use crate::backend::{Backend, Kind};
@@ -26,7 +26,7 @@ pub(crate) const MEMORY: Kind = Kind {
 pub(crate) const FILE: Kind = Kind {
     name: "sqlite_file",
     lease: Duration::ZERO,
-    own: Vec::new,
+    own: crate::sealing::lasting_cases,
     interleavings: 12,
     create: |number, _| {
         let name = format!("conformance-{}-{number}", std::process::id());
@@ -46,11 +46,11 @@ struct File {
     open: Option<Arc<SqliteStore>>,
 }
 
-fn options(policy: StorePolicy, handoff: Arc<dyn Handoff>) -> SqliteOptions {
+fn options(policy: StorePolicy, handoff: Arc<dyn Handoff>, sealer: Sealer) -> SqliteOptions {
     // Results wait for nobody here: the cases would only get slower.
     let group_commit = GroupCommit { linger: Duration::ZERO, ..GroupCommit::default() };
     let clock = Arc::new(SystemClock::start());
-    SqliteOptions { policy, handoff, clock, new_tag: 7, group_commit }
+    SqliteOptions { policy, handoff, clock, new_tag: 7, group_commit, sealer }
 }
 
 impl Backend for Memory {
@@ -58,11 +58,13 @@ impl Backend for Memory {
         &mut self,
         policy: StorePolicy,
         handoff: Arc<dyn Handoff>,
+        sealer: Sealer,
         _: Timestamp,
-    ) -> Arc<dyn Store> {
+    ) -> Result<Arc<dyn Store>, String> {
         let connection = self.connection.take().unwrap();
-        let store = SqliteStore::on_connection(connection, options(policy, handoff));
-        Arc::clone(self.open.insert(Arc::new(store.unwrap()))) as _
+        let store = SqliteStore::on_connection(connection, options(policy, handoff, sealer));
+        let store = store.map_err(|error| error.to_string())?;
+        Ok(Arc::clone(self.open.insert(Arc::new(store))) as _)
     }
 
     fn crash(&mut self) {
@@ -81,6 +83,10 @@ impl Backend for Memory {
         rows(self.connection.as_ref().unwrap())
     }
 
+    fn stored(&self, endpoint: EndpointId) -> [String; 2] {
+        stored(self.connection.as_ref().unwrap(), endpoint)
+    }
+
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
         late_outcomes(self.connection.as_ref().unwrap(), delivery)
     }
@@ -97,10 +103,12 @@ impl Backend for File {
         &mut self,
         policy: StorePolicy,
         handoff: Arc<dyn Handoff>,
+        sealer: Sealer,
         _: Timestamp,
-    ) -> Arc<dyn Store> {
-        let store = SqliteStore::open(&self.path(), options(policy, handoff));
-        Arc::clone(self.open.insert(Arc::new(store.unwrap()))) as _
+    ) -> Result<Arc<dyn Store>, String> {
+        let store = SqliteStore::open(&self.path(), options(policy, handoff, sealer));
+        let store = store.map_err(|error| error.to_string())?;
+        Ok(Arc::clone(self.open.insert(Arc::new(store))) as _)
     }
 
     fn crash(&mut self) {
@@ -117,6 +125,10 @@ impl Backend for File {
 
     fn rows(&self) -> BTreeMap<String, i64> {
         rows(&Connection::open(self.path()).unwrap())
+    }
+
+    fn stored(&self, endpoint: EndpointId) -> [String; 2] {
+        stored(&Connection::open(self.path()).unwrap(), endpoint)
     }
 
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
@@ -158,6 +170,12 @@ fn rows(connection: &Connection) -> BTreeMap<String, i64> {
         (table, rows)
     };
     tables.map(|table| count(table.unwrap())).collect()
+}
+
+fn stored(connection: &Connection, endpoint: EndpointId) -> [String; 2] {
+    let statement = "SELECT settings, secrets FROM endpoints WHERE seq = ?1";
+    let read = |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?]);
+    connection.query_row(statement, [endpoint.sequence() as i64], read).unwrap()
 }
 
 fn late_outcomes(connection: &Connection, delivery: DeliveryId) -> Vec<String> {

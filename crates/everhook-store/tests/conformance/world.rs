@@ -15,7 +15,8 @@ use everhook_domain::time::Timestamp;
 use everhook_store::{
     AcceptedEvent, Act, Change, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord,
     EventDetail, EventQuery, EventRecord, JobStep, LaneDue, LeasedDelivery, PageRequest, Publish,
-    Published, SentAgain, Settled, Settlement, Store, StoreError, StorePolicy, Targets, Wanted,
+    Published, Sealer, SentAgain, Settled, Settlement, Store, StoreError, StorePolicy, Targets,
+    Wanted,
 };
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -39,6 +40,7 @@ pub(crate) struct World {
     pub(crate) tenant: TenantId,
     kind: Kind,
     policy: StorePolicy,
+    sealer: Sealer,
     backend: Box<dyn Backend>,
     runtime: Runtime,
 }
@@ -56,9 +58,11 @@ impl World {
         let runtime = runtime.unwrap();
         let lanes = Arc::new(Lanes::default());
         let mut backend = kind.create(&runtime);
-        let store = backend.open(policy.clone(), Arc::clone(&lanes) as _, BEGINNING);
+        let sealer = Sealer::default();
+        let handoff = Arc::clone(&lanes) as _;
+        let store = backend.open(policy.clone(), handoff, sealer.clone(), BEGINNING).unwrap();
         let tenant = TenantId::default_tenant();
-        Self { store, lanes, now: BEGINNING, tenant, kind, policy, backend, runtime }
+        Self { store, lanes, now: BEGINNING, tenant, kind, policy, sealer, backend, runtime }
     }
 
     /// Ends the process at this instant and starts another one on the same data, once the leases of
@@ -74,11 +78,42 @@ impl World {
     #[cfg(feature = "postgres")]
     pub(crate) fn another_node(&mut self) -> Arc<dyn Store> {
         let handoff = Arc::new(everhook_store::NoHandoff);
-        self.backend.open(self.policy.clone(), handoff, self.now)
+        self.backend.open(self.policy.clone(), handoff, self.sealer.clone(), self.now).unwrap()
     }
 
     fn reopen(&mut self) -> Arc<dyn Store> {
-        self.backend.open(self.policy.clone(), Arc::clone(&self.lanes) as _, self.now)
+        self.try_reopen().unwrap()
+    }
+
+    fn try_reopen(&mut self) -> Result<Arc<dyn Store>, String> {
+        let (policy, handoff) = (self.policy.clone(), Arc::clone(&self.lanes) as _);
+        self.backend.open(policy, handoff, self.sealer.clone(), self.now)
+    }
+
+    /// Restarts the store with other master keys, or says why it does not open.
+    pub(crate) fn restart_sealed(&mut self, sealer: Sealer) -> Result<(), String> {
+        self.backend.crash();
+        self.sealer = sealer;
+        self.store = self.try_reopen()?;
+        Ok(())
+    }
+
+    /// Why the store does not open with these master keys; it is then opened again as it was.
+    pub(crate) fn try_other_keys(&mut self, other: Sealer) -> String {
+        self.backend.crash();
+        let own = std::mem::replace(&mut self.sealer, other);
+        let refused = self.try_reopen().map(drop).unwrap_err();
+        self.sealer = own;
+        self.store = self.reopen();
+        refused
+    }
+
+    /// An endpoint's settings and secrets as they are stored; restarts the store.
+    pub(crate) fn stored(&mut self, endpoint: EndpointId) -> [String; 2] {
+        self.backend.crash();
+        let stored = self.backend.stored(endpoint);
+        self.store = self.reopen();
+        stored
     }
 
     /// As [`World::crash`], with another policy from then on.

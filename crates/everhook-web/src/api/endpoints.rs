@@ -205,7 +205,8 @@ async fn act(
     let id = id.id()?;
     expect_nothing(sent.body.bytes())?;
     let (tenant, now) = (sent.admitted.caller.tenant.clone(), app.now());
-    let answering = Answering::plain(move |changed: &Changed| match changed {
+    // Custom headers are in it, and they are not to be stored open.
+    let answering = Answering::secret(move |changed: &Changed| match changed {
         Some(endpoint) => Rendered::json(StatusCode::OK, &ShownEndpoint::new(endpoint, now)),
         None => Rendered::json(StatusCode::OK, &()),
     });

@@ -10,8 +10,8 @@ use everhook_domain::tenant::TenantId;
 use everhook_domain::time::{SystemClock, Timestamp};
 use everhook_store::sqlite::{SqliteOptions, SqliteStore};
 use everhook_store::{
-    Change, DirectoryStore, NoHandoff, Sending, Settlement, SettlementResult, Store, StorePolicy,
-    Wanted,
+    Change, DirectoryStore, NoHandoff, Sealer, Sending, Settlement, SettlementResult, Store,
+    StorePolicy, Wanted,
 };
 use everhook_web::{Access, WebSettings};
 use http::{HeaderMap, Request, StatusCode};
@@ -83,6 +83,7 @@ pub(crate) fn options() -> SqliteOptions {
         clock: Arc::new(SystemClock::start()),
         new_tag: 7,
         group_commit: everhook_store::sqlite::GroupCommit::default(),
+        sealer: Sealer::default(),
     }
 }
 

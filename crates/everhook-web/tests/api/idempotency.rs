@@ -232,3 +232,22 @@ async fn a_keyed_duplicate_stays_a_duplicate() {
     check_replay(&two, &api.post_keyed("/api/v1/events", "two", body).await);
     assert_eq!(api.deliver(&endpoint, &answered(200)).await, 1);
 }
+
+#[tokio::test]
+async fn custom_headers_are_not_remembered_open() {
+    let api = Api::new();
+    let body = r#"{"url":"https://example.com/","headers":{"x-team":"kennwort"}}"#;
+    let made = api.post_keyed("/api/v1/endpoints", "make", body).await;
+    let path = format!("/api/v1/endpoints/{}", text(&made.expect(StatusCode::CREATED)["id"]));
+    let pause = format!("{path}/pause");
+    let paused = api.post_keyed(&pause, "pause", "").await.expect(StatusCode::OK);
+    assert_eq!(paused["headers"]["x-team"], "kennwort");
+    let again = api.post_keyed(&pause, "pause", "").await;
+    assert_eq!((again.json(), again.header("idempotency-replayed")), (paused, Some("true")));
+    api.restart_after(|database| {
+        let open = "SELECT count(*), sum(instr(body, CAST('kennwort' AS BLOB)) > 0)
+                    FROM idempotency_records";
+        let counts = database.query_row(open, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        assert_eq!(counts, Ok((2, 0)));
+    });
+}

@@ -225,6 +225,8 @@ async fn invalid_endpoints_name_everything_at_once() {
 
 #[tokio::test]
 async fn case_068_headers_that_break_a_request_are_refused_by_name() {
+    let api = Api::new();
+    let path = format!("/api/v1/endpoints/{}", api.endpoint().await);
     let many: Vec<String> = (0..200).map(|n| format!("\"x-{n}\":\"v\"")).collect();
     for (headers, pointers) in [
         (r#"{"x-a":"v\r\nx-b: c"}"#.to_owned(), &["/headers/x-a"][..]),
@@ -250,6 +252,12 @@ async fn case_068_headers_that_break_a_request_are_refused_by_name() {
     ] {
         let body = format!(r#"{{"url":"https://example.com/","headers":{headers}}}"#);
         check_body("/api/v1/endpoints", body.as_bytes(), 422, "invalid", pointers).await;
+        let changed = api.patch(&path, &format!(r#"{{"headers":{headers}}}"#)).await;
+        assert_eq!(
+            (changed.status, changed.pointers()),
+            (422, pointers.iter().map(|p| (*p).to_owned()).collect()),
+            "{headers}"
+        );
     }
 }
 

@@ -9,6 +9,7 @@ mod problem;
 mod raw;
 mod reader;
 mod rule;
+mod secrets;
 mod settings;
 mod show;
 
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 pub(crate) use layers::{DEFAULT_FILE, VARIABLE_PREFIX};
 pub(crate) use problem::{Problem, Problems};
 pub(crate) use reader::Effective;
+pub(crate) use secrets::Secrets;
 pub(crate) use settings::{Config, Log, LogFormat};
 pub(crate) use show::{as_json, as_text, problems_as_json};
 

@@ -14,6 +14,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use super::problem::{Origin, Problem};
 use super::reader::Reader;
 use super::rule::{self, Rule, duration_text, size_text};
+use super::secrets::{self, Secrets};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -166,13 +167,6 @@ pub(crate) struct Idempotency {
     pub(crate) ttl: Duration,
 }
 
-/// `[secrets]`
-#[derive(Clone, Debug)]
-pub(crate) struct Secrets {
-    /// How long an old secret goes on signing.
-    pub(crate) overlap: Duration,
-}
-
 /// `[headers]`
 #[derive(Clone, Debug)]
 pub(crate) struct Headers {
@@ -257,7 +251,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
     let replay = replay(reader);
     let events = events(reader);
     let idempotency = reader.read("idempotency.ttl", &rule::duration(SECOND..=90 * DAY));
-    let secrets = reader.read("secrets.overlap", &rule::duration(Duration::ZERO..=90 * DAY));
+    let secrets = secrets::read(reader);
     let headers = reader.read("headers.prefix", &header_prefix());
     let security = security(reader);
     let store = store(reader);
@@ -269,7 +263,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
         replay: replay?,
         events: events?,
         idempotency: Idempotency { ttl: idempotency? },
-        secrets: Secrets { overlap: secrets? },
+        secrets: secrets?,
         headers: Headers { prefix: headers? },
         security: security?,
         store: store?,
@@ -471,7 +465,8 @@ fn header_prefix() -> Rule<HeaderPrefix> {
     rule::text(allowed, "X-Message-")
 }
 
-fn path() -> Rule<PathBuf> {
+/// A path, as it is written.
+pub(super) fn path() -> Rule<PathBuf> {
     let allowed = "a path; a relative one counts from the working directory";
     rule::text::<String>(allowed, "./everhook-data").into(
         |text| Ok::<_, std::convert::Infallible>(PathBuf::from(text)),

@@ -81,6 +81,10 @@ fn the_defaults_are_those_that_are_promised() {
     assert_eq!(config.events.body_bytes_max, 1 << 20);
     assert_eq!(config.idempotency.ttl, seconds(86_400));
     assert_eq!(config.secrets.overlap, seconds(86_400));
+    assert_eq!(
+        (config.secrets.master_key_file, config.secrets.master_key_files_old),
+        (None, vec![])
+    );
     assert!(config.security.allow_targets.is_empty() && !config.security.require_https);
     assert_eq!(config.store.data_dir, PathBuf::from("./everhook-data"));
 }

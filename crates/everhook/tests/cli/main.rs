@@ -5,6 +5,7 @@
 //! | `help` | golden help texts |
 //! | `config` | `config check` and `config default` |
 //! | `serve` | start, refusal, restart, stop |
+//! | `secrets` | secrets at rest, and that nothing shows them |
 //! | `send` | publishing to a running server |
 //! | `receivers` | what becomes of a delivery when its receiver misbehaves |
 //! | `demo` | the demo shows what it promises |
@@ -21,5 +22,6 @@ mod demo;
 mod help;
 mod process;
 mod receivers;
+mod secrets;
 mod send;
 mod serve;
