@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use crate::attempt::{Attempt, AttemptReport, Trigger};
+use crate::event::Nature;
 use crate::fault::{self, Plant};
 use crate::schedule::{self, Schedule};
 use crate::time::Timestamp;
@@ -215,6 +216,8 @@ pub enum Effect {
         /// The lease's token.
         token: Token,
     },
+    /// The system event that tells that it was given up.
+    Dead(DeadReason),
 }
 
 /// What the step depends on besides the delivery itself.
@@ -228,6 +231,8 @@ pub struct Policy<'a> {
     pub honor_retry_after: bool,
     /// Why the endpoint takes no requests; `None` while it does (a paused one does: later).
     pub endpoint_gone: Option<CancelReason>,
+    /// What the delivery's event is.
+    pub nature: Nature,
 }
 
 /// Why a step was refused. Nothing changes.
@@ -279,7 +284,7 @@ pub fn step(
         }
         Input::Interrupted { token } => {
             let lease = fenced(state, token)?;
-            Ok(interrupted(lease, progress, policy))
+            Ok(interrupted(lease, progress, policy, now))
         }
         Input::Replay => replay(state, progress, policy, now),
         Input::Cancel(reason) => match state {
@@ -344,6 +349,20 @@ fn cancelled(progress: Progress, reason: CancelReason, effects: Vec<Effect>) -> 
     (State::Cancelled(reason), progress, effects)
 }
 
+/// Given up: told of, unless it is an event of our own. A test is born acknowledged.
+fn dead(
+    (reason, now): (DeadReason, Timestamp),
+    progress: Progress,
+    mut effects: Vec<Effect>,
+    policy: Policy<'_>,
+) -> Stepped {
+    if policy.nature.is_told_of() {
+        effects.push(Effect::Dead(reason));
+    }
+    let acknowledged_at = (policy.nature == Nature::Test).then_some(now);
+    (State::Dead(Dead { reason, acknowledged_at }), progress, effects)
+}
+
 fn replay(
     state: State,
     progress: Progress,
@@ -369,7 +388,7 @@ fn replay(
     })
 }
 
-fn interrupted(lease: Lease, progress: Progress, policy: Policy<'_>) -> Stepped {
+fn interrupted(lease: Lease, progress: Progress, policy: Policy<'_>, now: Timestamp) -> Stepped {
     let mut progress = Progress { interruptions: progress.interruptions + 1, ..progress };
     if fault::planted(Plant::InterruptionCounts) {
         progress.number += 1;
@@ -379,8 +398,8 @@ fn interrupted(lease: Lease, progress: Progress, policy: Policy<'_>) -> Stepped 
         return cancelled(progress, reason, effects);
     }
     if progress.interruptions >= policy.interruptions_max {
-        let dead = Dead { reason: DeadReason::Interrupted, acknowledged_at: None };
-        return (State::Dead(dead), Progress { owed: 0, ..progress }, effects);
+        let progress = Progress { owed: 0, ..progress };
+        return dead((DeadReason::Interrupted, now), progress, effects, policy);
     }
     (State::Due(lease.due), progress, effects)
 }
@@ -408,7 +427,11 @@ fn finished(
     let attempt =
         Attempt { number: after.number, round: after.round, trigger: lease.due.cause, report };
     let effects = vec![Effect::Attempt(Box::new(attempt))];
-    let next = next_due(&after, policy.schedule, retry_after, now);
+    // A round of a test is one attempt, whatever has caused that.
+    let next = match policy.nature {
+        Nature::Ordinary | Nature::System => next_due(&after, policy.schedule, retry_after, now),
+        Nature::Test => None,
+    };
     let at_once = State::Due(Due { at: now, cause: Trigger::Replay });
 
     if !success && let Some(reason) = after.cancel.or(policy.endpoint_gone) {
@@ -423,20 +446,11 @@ fn finished(
             (State::Delivered, Progress { owed: 0, cancel: None, ..after }, effects)
         };
     }
-    match (lease.due.cause, next) {
-        (_, None) if owes => (at_once, paid.next_round(), effects),
-        (_, Some(_)) if owes => (at_once, paid, effects),
-        (Trigger::Test, _) => {
-            let dead = Dead { reason: DeadReason::Exhausted, acknowledged_at: Some(now) };
-            (State::Dead(dead), after, effects)
-        }
-        (Trigger::Schedule | Trigger::Replay, Some(at)) => {
-            (State::Due(Due { at, cause: Trigger::Schedule }), after, effects)
-        }
-        (Trigger::Schedule | Trigger::Replay, None) => {
-            let dead = Dead { reason: DeadReason::Exhausted, acknowledged_at: None };
-            (State::Dead(dead), after, effects)
-        }
+    match next {
+        None if owes => (at_once, paid.next_round(), effects),
+        Some(_) if owes => (at_once, paid, effects),
+        Some(at) => (State::Due(Due { at, cause: Trigger::Schedule }), after, effects),
+        None => dead((DeadReason::Exhausted, now), after, effects, policy),
     }
 }
 

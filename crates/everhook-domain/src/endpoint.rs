@@ -112,6 +112,42 @@ pub enum IllegalVerb {
     Deleted,
 }
 
+/// Why an endpoint was disabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DisabledReason {
+    /// Somebody asked for it.
+    Requested,
+    /// Nothing had succeeded there for as long as the installation allows.
+    Automatic,
+}
+
+impl DisabledReason {
+    /// Every reason.
+    pub const ALL: [Self; 2] = [Self::Requested, Self::Automatic];
+
+    /// The word used in JSON, SQL and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Automatic => "automatic",
+        }
+    }
+
+    /// The reason with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == word)
+    }
+}
+
+/// When and why an endpoint was disabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disabled {
+    /// Why.
+    pub reason: DisabledReason,
+    /// When.
+    pub at: Timestamp,
+}
+
 /// What its owner has set.
 #[derive(Clone, Debug)]
 pub struct EndpointSettings {
@@ -151,6 +187,8 @@ pub struct Endpoint {
     pub tenant: TenantId,
     /// What it does with deliveries.
     pub state: EndpointState,
+    /// When and why it was disabled, while it is; `None` where an older version did it.
+    pub disabled: Option<Disabled>,
     /// Counts its changes, from 1.
     pub version: u64,
     /// When it was made.

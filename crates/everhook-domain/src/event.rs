@@ -17,7 +17,8 @@ use crate::time::Timestamp;
 pub const TYPE_BYTES_MAX: usize = 128;
 /// Longest source event ID, in bytes.
 pub const SOURCE_EVENT_ID_BYTES_MAX: usize = 255;
-/// Types that begin with this are the product's own.
+/// Types that begin with this are the product's own. A received event's type begins with the name
+/// of its source, so no source may be called `everhook`.
 pub const SYSTEM_PREFIX: &str = "everhook.";
 /// The type of an endpoint's test event.
 pub const TEST_TYPE: &str = "everhook.test";
@@ -41,6 +42,36 @@ impl Origin {
             Self::Received => "received",
             Self::System => "system",
         }
+    }
+}
+
+/// What an event is to the rules of its deliveries. Its type says so, because nobody else's type
+/// begins with [`SYSTEM_PREFIX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Nature {
+    /// Somebody's: what becomes of it is worth a system event.
+    Ordinary,
+    /// A system event: it goes out as any other, and causes none.
+    System,
+    /// A test: sent once for every time it is asked for, outside schedule and warning.
+    Test,
+}
+
+impl Nature {
+    /// The nature of an event of this type.
+    pub fn of(event_type: &str) -> Self {
+        if event_type == TEST_TYPE {
+            Self::Test
+        } else if event_type.starts_with(SYSTEM_PREFIX) {
+            Self::System
+        } else {
+            Self::Ordinary
+        }
+    }
+
+    /// Whether its attempts are counted in the endpoint's health and its death is told of.
+    pub const fn is_told_of(self) -> bool {
+        matches!(self, Self::Ordinary)
     }
 }
 
@@ -83,6 +114,11 @@ impl EventType {
         } else {
             Err(InvalidEventType::Form)
         }
+    }
+
+    /// A type of our own, which is well formed.
+    pub(crate) fn own(text: &'static str) -> Self {
+        Self(Arc::from(text))
     }
 
     /// The type as text.
@@ -263,6 +299,20 @@ mod tests {
             (&"x".repeat(129), Err(Form)),
         ] {
             assert_eq!(EventType::published(text).map(drop), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn natures() {
+        for (text, expected) in [
+            ("invoice.paid", Nature::Ordinary),
+            ("everhook", Nature::Ordinary),
+            ("x.everhook.test", Nature::Ordinary),
+            ("everhook.endpoint.failing", Nature::System),
+            ("everhook.testing", Nature::System),
+            ("everhook.test", Nature::Test),
+        ] {
+            assert_eq!(Nature::of(text), expected, "{text}");
         }
     }
 

@@ -3,6 +3,10 @@
 //! Counted are attempts of all its deliveries, in the order in which they end. The change is
 //! reported exactly once in each direction, so one outage makes one `failing` and one `recovered`.
 
+use std::time::Duration;
+
+use crate::time::Timestamp;
+
 /// Failed attempts in a row from which on an endpoint counts as failing.
 pub const FAILING_FROM: u32 = 5;
 
@@ -42,6 +46,44 @@ impl Health {
             None
         };
         (after, change)
+    }
+}
+
+/// An endpoint's health with the time of its failures, as it is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointHealth {
+    /// The failures since the last success.
+    pub health: Health,
+    /// When the first of them started; `None` while there are none.
+    pub first_failure_at: Option<Timestamp>,
+}
+
+impl EndpointHealth {
+    /// The health after one more attempt, which started then, and what that changed.
+    #[must_use]
+    pub fn observe(self, success: bool, started_at: Timestamp) -> (Self, Option<HealthChange>) {
+        let (health, change) = self.health.observe(success);
+        let first_failure_at = match success {
+            true => None,
+            false => self.first_failure_at.or(Some(started_at)),
+        };
+        (Self { health, first_failure_at }, change)
+    }
+
+    /// Since when nothing has succeeded; `None` while it does not count as failing.
+    pub fn failing_since(&self) -> Option<Timestamp> {
+        self.first_failure_at.filter(|_| self.health.is_failing())
+    }
+
+    /// When the next failure disables the endpoint, `disable_after` from the first one; `None`
+    /// while it does not count as failing, or where that is off.
+    pub fn disables_at(&self, disable_after: Option<Duration>) -> Option<Timestamp> {
+        Some(self.failing_since()? + disable_after?)
+    }
+
+    /// Whether the endpoint is to be disabled now, after one more failure.
+    pub fn must_be_disabled(&self, disable_after: Option<Duration>, now: Timestamp) -> bool {
+        self.disables_at(disable_after).is_some_and(|at| at <= now)
     }
 }
 
@@ -85,7 +127,51 @@ mod tests {
         assert_eq!(health.observe(false), (health, None));
     }
 
+    #[test]
+    fn an_outage_has_a_beginning() {
+        let at = Timestamp::from_millis;
+        let mut health = EndpointHealth::default();
+        for (started, success, since) in [
+            (1_000, false, None),
+            (2_000, false, None),
+            (3_000, true, None),
+            (4_000, false, None),
+            (5_000, false, None),
+            (6_000, false, None),
+            (7_000, false, None),
+            // The fifth in a row tells of the first.
+            (8_000, false, Some(4_000)),
+            (9_000, false, Some(4_000)),
+            (10_000, true, None),
+        ] {
+            (health, _) = health.observe(success, at(started));
+            assert_eq!(health.failing_since(), since.map(at), "{started}");
+            let day = Duration::from_secs(86_400);
+            assert_eq!(health.disables_at(Some(day)), since.map(|since| at(since) + day));
+            assert_eq!(health.disables_at(None), None);
+            let end = at(4_000) + day;
+            let must = |now| health.must_be_disabled(Some(day), now);
+            assert_eq!((must(end.minus(Duration::from_millis(1))), must(end)), {
+                (false, since.is_some())
+            });
+            assert!(!health.must_be_disabled(None, end));
+        }
+        assert_eq!(health, EndpointHealth::default());
+    }
+
     proptest! {
+        #[test]
+        fn the_beginning_is_that_of_the_first_failure(results: Vec<bool>) {
+            let mut health = EndpointHealth::default();
+            let mut first = None;
+            for (started, success) in (0..).map(Timestamp::from_millis).zip(results) {
+                (health, _) = health.observe(success, started);
+                first = if success { None } else { first.or(Some(started)) };
+                prop_assert_eq!(health.first_failure_at, first);
+                prop_assert_eq!(health.health.consecutive_failures == 0, first.is_none());
+            }
+        }
+
         #[test]
         fn changes_alternate_and_agree_with_the_state(results: Vec<bool>) {
             let mut health = Health::default();

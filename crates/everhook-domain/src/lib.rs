@@ -23,6 +23,7 @@
 //! | [`bulk`] | work on many deliveries: which, how fast, what becomes of each |
 //! | [`attempt`] | the result of one attempt |
 //! | [`health`] | what an endpoint's last results say about it |
+//! | [`system_event`] | what Everhook tells of itself |
 //! | [`key`] | how deduplication keys are hashed |
 //! | [`idempotency`] | `Idempotency-Key`: parsing, fingerprint, verdict |
 //! | [`retry_after`] | the `Retry-After` header |
@@ -46,5 +47,6 @@ pub mod schedule;
 pub mod secret;
 pub mod signature;
 pub mod subscription;
+pub mod system_event;
 pub mod tenant;
 pub mod time;

@@ -10,6 +10,7 @@ use everhook_domain::delivery::{
     CancelReason, Dead, DeadReason, Due, Effect, IllegalStep, Input, Lease, Policy, Progress,
     State, Stepped, Token, step,
 };
+use everhook_domain::event::Nature;
 use everhook_domain::schedule::Schedule;
 use everhook_domain::time::Timestamp;
 
@@ -98,6 +99,16 @@ const CLAIMED: Input = Input::Claimed { token: TOKEN, until: None };
 const RELEASED: Input = Input::Released { token: TOKEN };
 const INTERRUPTED: Input = Input::Interrupted { token: TOKEN };
 
+/// A test's delivery begins with this cause, and no other does.
+fn nature_of(state: &State) -> Nature {
+    match state {
+        State::Due(d) | State::Leased(Lease { due: d, .. }) if d.cause == Trigger::Test => {
+            Nature::Test
+        }
+        _ => Nature::Ordinary,
+    }
+}
+
 /// The step under the tests' policy at [`NOW`].
 fn decide(
     state: State,
@@ -111,6 +122,7 @@ fn decide(
         interruptions_max: INTERRUPTIONS_MAX,
         honor_retry_after: false,
         endpoint_gone,
+        nature: nature_of(&state),
     };
     step(state, progress, input, policy, NOW)
 }
@@ -128,7 +140,7 @@ fn check_at(
     to: (State, Progress),
 ) {
     let what = format!("{from:?} + {input:?}");
-    let effects = match (&input, from.0) {
+    let mut effects = match (&input, from.0) {
         (Input::Finished { report, .. }, State::Leased(lease)) => {
             let attempt = everhook_domain::attempt::Attempt {
                 number: from.1.number + 1,
@@ -141,6 +153,11 @@ fn check_at(
         (Input::Interrupted { token }, _) => vec![Effect::Interruption { token: *token }],
         _ => Vec::new(),
     };
+    if let (State::Dead(dead), State::Leased(_)) = (to.0, from.0)
+        && nature_of(&from.0) == Nature::Ordinary
+    {
+        effects.push(Effect::Dead(dead.reason));
+    }
     assert_eq!(decide(from.0, from.1, input, gone), Ok((to.0, to.1, effects)), "{what}");
 }
 
@@ -292,7 +309,9 @@ fn leased_and_failure_when_it_is_not_wanted_any_more() {
 fn leased_and_failure_with_a_replay_owed() {
     for cause in [Trigger::Schedule, Trigger::Replay, Trigger::Test] {
         let from = Progress { step: 1, owed: 2, ..midway() };
-        let to = Progress { owed: 1, ..after(from) };
+        // A round of a test has no more than one attempt.
+        let to = if cause == Trigger::Test { next_round(after(from)) } else { after(from) };
+        let to = Progress { owed: 1, ..to };
         check((leased(cause), from), finished(500), (due(NOW, Trigger::Replay), to));
         let last = Progress { owed: 1, shift: secs(90), ..midway() };
         let to = Progress { owed: 0, ..next_round(after(last)) };
@@ -325,11 +344,6 @@ fn leased_and_failure_at_the_last_step() {
         let beyond = Progress { step: 9, ..midway() };
         check((leased(cause), beyond), finished(500), (exhausted(), after(beyond)));
     }
-    // A test is one attempt, and gives no warning.
-    for from in [Progress::NEW, midway()] {
-        let to = (dead(DeadReason::Exhausted, Some(NOW)), after(from));
-        check((leased(Trigger::Test), from), finished(500), to);
-    }
 }
 
 #[test]
@@ -345,7 +359,9 @@ fn leased_and_interrupted() {
         check((leased(cause), nearly), INTERRUPTED, (due(NOW, cause), to));
         let last = Progress { interruptions: INTERRUPTIONS_MAX - 1, ..owing };
         let to = Progress { interruptions: INTERRUPTIONS_MAX, owed: 0, ..owing };
-        check((leased(cause), last), INTERRUPTED, (dead(DeadReason::Interrupted, None), to));
+        let acknowledged_at = (cause == Trigger::Test).then_some(NOW);
+        let given_up = dead(DeadReason::Interrupted, acknowledged_at);
+        check((leased(cause), last), INTERRUPTED, (given_up, to));
         let cancelled = Progress { cancel: Some(Requested), owed: 0, ..last };
         check((leased(cause), cancelled), INTERRUPTED, (State::Cancelled(Requested), to));
         for reason in GONE {
@@ -353,15 +369,6 @@ fn leased_and_interrupted() {
             check_at(Some(reason), (leased(cause), last), INTERRUPTED, to);
         }
     }
-}
-
-#[test]
-fn the_third_interruption_makes_a_suspect() {
-    let suspects = [0, 1, 2, 3, 19].map(|interruptions| {
-        let progress = Progress { interruptions, ..midway() };
-        progress.is_suspect()
-    });
-    assert_eq!(suspects, [false, false, false, true, true]);
 }
 
 #[test]
@@ -442,31 +449,6 @@ fn any_and_the_end_of_another_lease() {
     }
 }
 
-/// When the second of three attempts is due that began at these seconds from the first's due time.
-fn second_due(started: u64, retry_after: Option<u64>, honor_retry_after: bool) -> u64 {
-    let schedule = Schedule::new(OFFSETS.map(secs).to_vec()).unwrap_or_default();
-    let policy = Policy {
-        schedule: &schedule,
-        interruptions_max: INTERRUPTIONS_MAX,
-        honor_retry_after,
-        endpoint_gone: None,
-    };
-    let now = NOW + secs(started);
-    let input = Input::Finished { token: TOKEN, report: report(now, 503, retry_after) };
-    let stepped = step(leased(Trigger::Schedule), Progress::NEW, input, policy, now);
-    match stepped {
-        Ok((State::Due(due), ..)) => due.at.since(NOW).as_secs(),
-        other => unreachable!("not due: {other:?}"),
-    }
-}
-
-#[test]
-fn the_first_start_is_the_anchor_however_late_it_is() {
-    for started in [0, 59, 61, 100_000] {
-        assert_eq!(second_due(started, None, false), started + 60);
-    }
-}
-
 #[test]
 fn lateness_of_our_making_moves_the_rest() {
     for (late, shift) in [(0, 0), (60, 0), (61, 61), (86_400, 86_400)] {
@@ -477,22 +459,5 @@ fn lateness_of_our_making_moves_the_rest() {
         let at = (ago(60 + late) + secs(300 + shift)).max(NOW + secs(60));
         let to = Progress { shift: secs(shift), ..after(from) };
         check((state, from), finished(500), (due(at, Trigger::Schedule), to));
-    }
-}
-
-#[test]
-fn retry_after_only_ever_delays() {
-    for (honored, wait, expected) in [
-        (false, Some(600), 60),
-        (true, None, 60),
-        (true, Some(0), 60),
-        (true, Some(59), 60),
-        (true, Some(61), 61),
-        (true, Some(600), 600),
-        (true, Some(3_660), 3_660),
-        (true, Some(3_661), 3_660),
-        (true, Some(u64::MAX / 2_000), 3_660),
-    ] {
-        assert_eq!(second_due(0, wait, honored), expected, "{wait:?}");
     }
 }

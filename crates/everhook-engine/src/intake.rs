@@ -154,4 +154,12 @@ impl Handoff for Intake {
     fn jobs_pending(&self) {
         self.put(|inbox| inbox.jobs_pending = true);
     }
+    fn disabled(&self, endpoint: EndpointId, failing_since: Timestamp) {
+        tracing::warn!(
+            %endpoint,
+            %failing_since,
+            "the endpoint was disabled, because nothing has succeeded there for \
+             delivery.disable_after; enable it when it is repaired"
+        );
+    }
 }

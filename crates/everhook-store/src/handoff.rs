@@ -61,6 +61,9 @@ pub trait Handoff: Send + Sync {
 
     /// [`Jobs::step`](crate::Jobs::step) has work.
     fn jobs_pending(&self);
+
+    /// An endpoint was disabled automatically, because nothing had succeeded there since then.
+    fn disabled(&self, endpoint: EndpointId, failing_since: Timestamp);
 }
 
 /// Declines everything: for stores that nobody sends from.
@@ -82,4 +85,6 @@ impl Handoff for NoHandoff {
     fn directory_changed(&self) {}
 
     fn jobs_pending(&self) {}
+
+    fn disabled(&self, _: EndpointId, _: Timestamp) {}
 }

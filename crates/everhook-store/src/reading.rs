@@ -1,5 +1,6 @@
 //! Single things, lists and health. Reads never wait for writes.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use async_trait::async_trait;
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use everhook_domain::attempt::Attempt;
 use everhook_domain::delivery::{Progress, State};
 use everhook_domain::event::{EventType, Origin};
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -225,6 +227,17 @@ pub trait Reading: Send + Sync {
         query: DeliveryQuery,
         page: PageRequest,
     ) -> Result<Page<DeliveryRecord>, StoreError>;
+
+    /// The failures of these endpoints of this tenant since their last success; one that is not in
+    /// it has had none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn endpoint_health(
+        &self,
+        tenant: TenantId,
+        endpoints: Vec<EndpointId>,
+    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError>;
 
     /// How the store is. Tries a write.
     ///

@@ -30,6 +30,9 @@ pub struct StorePolicy {
     pub dedupe_window: Duration,
     /// How long an idempotency record is kept, from completion.
     pub idempotency_ttl: Duration,
+    /// An endpoint where nothing but failures was recorded for so long, from the start of the first
+    /// one, is disabled by the next; `None`: never.
+    pub disable_after: Option<Duration>,
 }
 
 impl Default for StorePolicy {
@@ -41,6 +44,7 @@ impl Default for StorePolicy {
             interruptions_max: 20,
             dedupe_window: day,
             idempotency_ttl: day,
+            disable_after: None,
         }
     }
 }
@@ -213,6 +217,10 @@ pub trait Sending: Send + Sync {
     /// Records how leases ended: state, progress and attempt of all of them in one transaction.
     /// Each applies only while its lease is the delivery's current one; the others come back as
     /// stale, so recording twice is harmless.
+    ///
+    /// In the same transaction: the endpoint's health after its attempts, and the system events
+    /// that tell of a delivery's death, of an endpoint that begins to fail or has recovered, and of
+    /// one that is disabled because nothing has succeeded there for too long.
     ///
     /// # Errors
     /// [`StoreError`]; none of them was recorded.

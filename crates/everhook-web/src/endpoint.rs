@@ -13,6 +13,7 @@ use everhook_domain::endpoint::{
 };
 use everhook_domain::endpoint_url::{EndpointUrl, Host, Scheme};
 use everhook_domain::header::{CustomHeaders, HeaderPrefix};
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::EndpointId;
 use everhook_domain::subscription::{
     CONDITIONS_MAX, ConditionInput, EVENT_TYPES_MAX, SOURCES_MAX, Subscription, SubscriptionInput,
@@ -394,6 +395,9 @@ pub(crate) struct ShownEndpoint<'a> {
     kind: &'static str,
     options: NoOptions,
     state: &'static str,
+    disabled_at: Option<Timestamp>,
+    disabled_reason: Option<&'static str>,
+    health: ShownHealth,
     #[serde(flatten)]
     subscription: &'a Subscription,
     description: &'a str,
@@ -416,7 +420,7 @@ pub(crate) struct ShownEndpoint<'a> {
 
 impl<'a> ShownEndpoint<'a> {
     /// An endpoint as it is shown at `now`, without its secret.
-    pub(crate) fn new(endpoint: &'a Endpoint, now: Timestamp) -> Self {
+    pub(crate) fn new(endpoint: &'a Endpoint, health: EndpointHealth, now: Timestamp) -> Self {
         let settings = &endpoint.settings;
         Self {
             id: endpoint.id,
@@ -424,6 +428,9 @@ impl<'a> ShownEndpoint<'a> {
             kind: KIND,
             options: NoOptions {},
             state: endpoint.state.as_str(),
+            disabled_at: endpoint.disabled.map(|disabled| disabled.at),
+            disabled_reason: endpoint.disabled.map(|disabled| disabled.reason.as_str()),
+            health: ShownHealth::new(health),
             subscription: &settings.subscription,
             description: &settings.description,
             headers: ShownHeaders(&settings.headers),
@@ -442,6 +449,25 @@ impl<'a> ShownEndpoint<'a> {
     /// With the secret that was made by this request: the only time that it is shown.
     pub(crate) fn with_secret(self, secret: &'a str) -> Self {
         Self { secret: Some(secret), ..self }
+    }
+}
+
+/// What an endpoint's last attempts have come to, over all its deliveries.
+#[derive(Debug, Serialize)]
+struct ShownHealth {
+    status: &'static str,
+    consecutive_failures: u32,
+    /// The start of the first of them, while it counts as failing.
+    failing_since: Option<Timestamp>,
+}
+
+impl ShownHealth {
+    fn new(health: EndpointHealth) -> Self {
+        Self {
+            status: if health.health.is_failing() { "failing" } else { "healthy" },
+            consecutive_failures: health.health.consecutive_failures,
+            failing_since: health.failing_since(),
+        }
     }
 }
 

@@ -203,6 +203,7 @@ fn store_policy(config: &Config) -> StorePolicy {
         honor_retry_after: config.retry.honor_retry_after,
         dedupe_window: config.events.dedupe_window,
         idempotency_ttl: config.idempotency.ttl,
+        disable_after: config.delivery.disable_after,
         ..StorePolicy::default()
     }
 }

@@ -24,6 +24,7 @@ fn directory(version: u64, states: &[(EndpointId, EndpointState)]) -> Arc<Direct
             id: *id,
             tenant: TenantId::default_tenant(),
             state: *state,
+            disabled: None,
             version,
             created_at: at(0),
             updated_at: at(0),

@@ -16,4 +16,5 @@ mod states;
 mod stopping;
 mod store;
 mod suspects;
+mod system;
 mod world;

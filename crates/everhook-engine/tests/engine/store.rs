@@ -1,5 +1,6 @@
 //! A store that can be made to fail, and what the engine does then.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use everhook_domain::delivery::State;
 use everhook_domain::endpoint::Endpoint;
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -210,6 +212,14 @@ impl Reading for FaultyStore {
         page: PageRequest,
     ) -> Result<Page<DeliveryRecord>, StoreError> {
         self.inner.deliveries(tenant, query, page).await
+    }
+
+    async fn endpoint_health(
+        &self,
+        tenant: TenantId,
+        endpoints: Vec<EndpointId>,
+    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError> {
+        self.inner.endpoint_health(tenant, endpoints).await
     }
 
     async fn health(&self) -> Result<StoreHealth, StoreError> {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::book::{Accepted, Book, Request, nonce_of};
 use crate::client::tenant;
 use crate::world::World;
-use crate::{delivery, timing};
+use crate::{delivery, system, timing};
 
 /// What the store holds in the end.
 struct Stock {
@@ -22,8 +22,9 @@ struct Stock {
 /// Compares the store with the book.
 pub(crate) async fn check(world: &World, store: &SqliteStore) -> Result<(), String> {
     world.look_at_endpoints();
-    let stock = read(store).await?;
+    let mut stock = read(store).await?;
     let book = world.book();
+    system::check(&system::take(&mut stock.events), &stock.deliveries)?;
     check_events(&book, &stock)?;
     check_sources(world, &book, &stock)?;
     check_targets(&book, &stock)?;

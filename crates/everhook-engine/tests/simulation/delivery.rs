@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use everhook_domain::attempt::{Attempt, Trigger};
 use everhook_domain::delivery::{CancelReason, Dead, DeadReason, SUSPECT_FROM, State};
 use everhook_domain::endpoint::EndpointState;
+use everhook_domain::event::Nature;
 use everhook_domain::id::{EndpointId, EventId};
 use everhook_domain::time::millis;
 use everhook_store::DeliveryDetail;
@@ -48,6 +49,16 @@ impl Case<'_> {
         self.book.acts.iter().filter(move |act| act.deed == deed && act.concerns(event, endpoint))
     }
 
+    /// Whether it is a test.
+    fn is_test(&self) -> bool {
+        Nature::of(self.detail.record.event_type.as_str()) == Nature::Test
+    }
+
+    /// How many attempts a round has: one of a test, whoever sends it.
+    fn steps(&self) -> u32 {
+        if self.is_test() { 1 } else { self.world.profile.policy.schedule.steps() }
+    }
+
     /// How many processes have died.
     fn crashes(&self) -> usize {
         self.book.ends.iter().flatten().filter(|end| !end.clean).count()
@@ -80,7 +91,7 @@ impl Case<'_> {
         if progress.number as usize != attempts.len() {
             return Err(format!("{} attempts, counted {}", attempts.len(), progress.number));
         }
-        let steps = self.world.profile.policy.schedule.steps();
+        let steps = self.steps();
         let rounds: BTreeSet<u32> = attempts.iter().map(|attempt| attempt.round).collect();
         for round in rounds.iter().copied() {
             let of_round: Vec<&Attempt> = attempts.iter().filter(|a| a.round == round).collect();
@@ -119,12 +130,10 @@ impl Case<'_> {
             State::Delivered if last_success == Some(true) => Ok(()),
             State::Delivered => Err("delivered, and no attempt has succeeded".to_owned()),
             State::Dead(Dead { reason: DeadReason::Exhausted, acknowledged_at }) => {
-                let test = last.is_some_and(|attempt| attempt.trigger == Trigger::Test);
-                let steps = self.world.profile.policy.schedule.steps();
-                if last_success != Some(false) || (!test && record.progress.step != steps) {
+                if last_success != Some(false) || record.progress.step != self.steps() {
                     return Err(format!("dead after {} attempts", record.progress.step));
                 }
-                self.check_acknowledged(test, acknowledged_at.is_some())
+                self.check_acknowledged(self.is_test(), acknowledged_at.is_some())
             }
             State::Dead(Dead { reason: DeadReason::Interrupted, .. }) => {
                 let max = self.world.profile.policy.interruptions_max;
@@ -295,12 +304,11 @@ impl Case<'_> {
         if interrupted || cancelled || was_gone(self.book, self.endpoint(), 0) {
             return Ok(());
         }
-        let steps = self.world.profile.policy.schedule.steps() as usize;
+        let steps = self.steps() as usize;
         let attempts = &self.detail.attempts;
         for pair in attempts.windows(2) {
             let round = pair[0].round;
             let ended = pair[0].report.outcome.is_success()
-                || pair[0].trigger == Trigger::Test
                 || attempts.iter().filter(|attempt| attempt.round == round).count() == steps;
             if pair[1].round != round && !ended {
                 return Err(format!("round {round} was left after attempt {}", pair[0].number));

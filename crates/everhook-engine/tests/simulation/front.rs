@@ -1,12 +1,14 @@
 //! What a process sees of the store: the real one, until the process is dead. What a zombie still
 //! reports goes to the store of the process that took its place.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use async_trait::async_trait;
 use everhook_domain::endpoint::Endpoint;
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -278,6 +280,15 @@ impl Reading for Front {
         page: PageRequest,
     ) -> Result<Page<DeliveryRecord>, StoreError> {
         self.own("deliveries", async |store| store.deliveries(tenant, query, page).await).await
+    }
+
+    async fn endpoint_health(
+        &self,
+        tenant: TenantId,
+        endpoints: Vec<EndpointId>,
+    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError> {
+        self.own("endpoint_health", async |store| store.endpoint_health(tenant, endpoints).await)
+            .await
     }
 
     async fn health(&self) -> Result<StoreHealth, StoreError> {

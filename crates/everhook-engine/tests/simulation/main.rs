@@ -36,6 +36,7 @@ mod profile;
 mod publish;
 mod rng;
 mod run;
+mod system;
 mod time;
 mod timing;
 mod world;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use everhook_domain::endpoint::{Endpoint, EndpointState};
+use everhook_domain::endpoint::{Disabled, DisabledReason, Endpoint, EndpointState};
 use everhook_domain::id::EndpointId;
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_domain::time::Timestamp;
@@ -26,8 +26,8 @@ pub(super) async fn load(
         tenants.push(read_tenant(&row)?);
     }
     let mut endpoints = Vec::new();
-    let statement = "SELECT tenant, id, state, version, created_at, updated_at, settings, secrets \
-                     FROM endpoints \
+    let statement = "SELECT tenant, id, state, version, created_at, updated_at, settings, secrets, \
+                     disabled_reason, disabled_at FROM endpoints \
                      WHERE tenant NOT IN (SELECT id FROM tenants WHERE deleted_at IS NOT NULL)";
     for row in connection.query(statement, &[]).await? {
         endpoints.push(Arc::new(read_endpoint(&row, sealer)?));
@@ -82,10 +82,19 @@ fn read_endpoint(row: &Row, sealer: &Sealer) -> Result<Endpoint, VerbError> {
         tenant,
         state: EndpointState::from_word(state)
             .ok_or_else(|| unusable(format!("its state is {state}")))?,
+        disabled: read_disabled(row)?,
         version: unsigned(row.try_get(3)?),
         created_at: Timestamp::from_millis(row.try_get(4)?),
         updated_at: Timestamp::from_millis(row.try_get(5)?),
         settings,
         secrets,
     })
+}
+
+/// A word that this version does not know hurts nobody: it is shown as unknown.
+fn read_disabled(row: &Row) -> Result<Option<Disabled>, VerbError> {
+    let (reason, at): (Option<&str>, Option<i64>) = (row.try_get(8)?, row.try_get(9)?);
+    let reason = reason.and_then(DisabledReason::from_word);
+    let disabled = reason.zip(at.map(Timestamp::from_millis));
+    Ok(disabled.map(|(reason, at)| Disabled { reason, at }))
 }

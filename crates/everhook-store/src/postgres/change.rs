@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
+use everhook_domain::delivery::CancelReason;
 use everhook_domain::endpoint::{
-    Endpoint, EndpointSettings, EndpointState, EndpointVerb, IllegalVerb,
+    Disabled, DisabledReason, Endpoint, EndpointSettings, EndpointState, EndpointVerb, IllegalVerb,
 };
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
+use everhook_domain::system_event::SystemEvent;
 use everhook_domain::tenant::{Tenant, TenantId, TenantName};
 
 use super::failure::VerbError;
 use super::ids::Ids;
 use super::number::{Bits, signed};
-use super::tx::Tx;
-use super::{catalog, schema, sweep};
+use super::tx::{Noted, Tx};
+use super::{catalog, health, schema, sweep};
 use crate::directory::{Change, Directory, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
 use crate::seal::Owner;
@@ -52,6 +54,7 @@ pub(super) async fn change(
 async fn set_directory(tx: &mut Tx, directory: Directory) -> Result<(), VerbError> {
     let version = signed(directory.version());
     tx.directory = Arc::new(directory);
+    tx.directory_changed = true;
     schema::set_meta(&mut tx.connection, "directory_version", version).await
 }
 
@@ -102,6 +105,7 @@ async fn create_endpoint(
         id: ids.endpoint(tx.now),
         tenant,
         state: EndpointState::Enabled,
+        disabled: None,
         version: 1,
         created_at: tx.now,
         updated_at: tx.now,
@@ -151,7 +155,7 @@ async fn update(tx: &mut Tx, endpoint: Endpoint) -> Result<Arc<Endpoint>, VerbEr
     tx.connection
         .execute(
             "UPDATE endpoints SET state = $3, version = $4, updated_at = $5, settings = $6, \
-             secrets = $7 WHERE tenant = $1 AND id = $2",
+             secrets = $7, disabled_reason = $8, disabled_at = $9 WHERE tenant = $1 AND id = $2",
             &[
                 &endpoint.tenant.as_str(),
                 &Bits::from(endpoint.id),
@@ -160,6 +164,8 @@ async fn update(tx: &mut Tx, endpoint: Endpoint) -> Result<Arc<Endpoint>, VerbEr
                 &tx.now.as_millis(),
                 &settings,
                 &secrets,
+                &endpoint.disabled.map(|disabled| disabled.reason.as_str()),
+                &endpoint.disabled.map(|disabled| disabled.at.as_millis()),
             ],
         )
         .await?;
@@ -179,13 +185,37 @@ async fn act_on_endpoint(
     if state == old.state {
         return Ok(old);
     }
-    let key = Bits::from(id);
-    match state.gone() {
-        None if sweep::is_under_way(tx, key).await? => {
-            return Err(Refusal::StillCancelling.into());
+    match state {
+        EndpointState::Disabled => disable(tx, &old, DisabledReason::Requested).await,
+        EndpointState::Deleted => {
+            sweep::begin(tx, Bits::from(id), CancelReason::EndpointDeleted).await?;
+            update(tx, Endpoint { state, ..(*old).clone() }).await
         }
-        None => {}
-        Some(reason) => sweep::begin(tx, key, reason).await?,
+        EndpointState::Enabled | EndpointState::Paused => {
+            if sweep::is_under_way(tx, Bits::from(id)).await? {
+                return Err(Refusal::StillCancelling.into());
+            }
+            if old.state == EndpointState::Disabled {
+                health::reset(&mut tx.connection, id).await?;
+            }
+            update(tx, Endpoint { state, disabled: None, ..(*old).clone() }).await
+        }
     }
-    update(tx, Endpoint { state, ..(*old).clone() }).await
+}
+
+/// Disables an endpoint that was not, and tells of it. What waits for it is cancelled by a job,
+/// what is on its way when its lease ends without success. The transaction has the directory for itself.
+pub(super) async fn disable(
+    tx: &mut Tx,
+    old: &Endpoint,
+    reason: DisabledReason,
+) -> Result<Arc<Endpoint>, VerbError> {
+    // The sweep looks at the table: what this transaction has decided so far must be there.
+    tx.flush().await?;
+    sweep::begin(tx, Bits::from(old.id), CancelReason::EndpointDisabled).await?;
+    let health = health::of(&mut tx.connection, old.id).await?;
+    let event = SystemEvent::EndpointDisabled { endpoint: old.into(), reason, health };
+    tx.noted.push(Noted::Event(old.tenant.clone(), event));
+    let disabled = Some(Disabled { reason, at: tx.now });
+    update(tx, Endpoint { state: EndpointState::Disabled, disabled, ..old.clone() }).await
 }

@@ -62,7 +62,12 @@ async fn endpoints(tx: &mut Tx, tenant: &str, left: i64) -> Result<i64, VerbErro
     for row in tx.connection.query(statement, &[&tenant, &left]).await? {
         gone.push(row.try_get(0)?);
     }
-    tx.connection.execute("DELETE FROM sweeps WHERE endpoint = ANY($1)", &[&gone]).await?;
+    for statement in [
+        "DELETE FROM sweeps WHERE endpoint = ANY($1)",
+        "DELETE FROM endpoint_health WHERE endpoint = ANY($1)",
+    ] {
+        tx.connection.execute(statement, &[&gone]).await?;
+    }
     Ok(i64::try_from(gone.len()).unwrap_or(left))
 }
 

@@ -24,6 +24,9 @@ pub(super) enum VerbError {
     /// No connection is to be had.
     #[error("{0}")]
     Unavailable(String),
+    /// The transaction must have the directory for itself: it is to be run again with that.
+    #[error("the directory is to be changed")]
+    NeedsDirectory,
 }
 
 impl From<IllegalStep> for VerbError {
@@ -78,6 +81,7 @@ impl From<VerbError> for StoreError {
             VerbError::Postgres(error) => Self::Failed(format!("PostgreSQL: {}", plain(&error))),
             VerbError::Unusable(why) => Self::Failed(why),
             VerbError::Unavailable(why) => Self::Unavailable(why),
+            VerbError::NeedsDirectory => Self::Unavailable(error.to_string()),
         }
     }
 }

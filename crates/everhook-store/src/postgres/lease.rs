@@ -194,7 +194,7 @@ pub(super) async fn due(connection: &mut Connection) -> Result<Vec<LaneDue>, Ver
 /// `settle`.
 pub(super) async fn settle(
     tx: &mut Tx,
-    settlements: Vec<Settlement>,
+    settlements: &[Settlement],
 ) -> Result<Vec<Settled>, VerbError> {
     let ids: Vec<DeliveryId> = settlements.iter().map(|settlement| settlement.delivery).collect();
     let statement =
@@ -208,10 +208,9 @@ pub(super) async fn settle(
             continue;
         };
         let token = settlement.token;
-        let (input, outcome) = match settlement.result {
+        let (input, outcome) = match &settlement.result {
             SettlementResult::Finished(report) => {
-                let outcome = report.outcome.clone();
-                (Input::Finished { token, report }, Some(outcome))
+                (Input::Finished { token, report: report.clone() }, Some(&report.outcome))
             }
             SettlementResult::Released => (Input::Released { token }, None),
         };
@@ -219,7 +218,7 @@ pub(super) async fn settle(
             Ok(()) => settled.push(Settled::Recorded),
             Err(VerbError::Refused(Refusal::Step(_))) => {
                 if let Some(outcome) = outcome {
-                    tx.note_late(settlement.delivery, token, &outcome);
+                    tx.note_late(settlement.delivery, token, outcome);
                 }
                 settled.push(Settled::Stale);
             }

@@ -10,6 +10,7 @@
 //! | `ids` | ids that rise on one node |
 //! | `keys` | the exact table of source event IDs |
 //! | `row`, `record`, `number` | how things are written |
+//! | `health` | endpoints' failures, and what a transaction tells of itself |
 //! | `failure` | what PostgreSQL's errors mean |
 //! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
@@ -25,6 +26,7 @@ mod change;
 mod claimed;
 mod erase;
 mod failure;
+mod health;
 mod ids;
 mod jobs;
 mod keys;
@@ -40,12 +42,14 @@ mod sealing;
 mod sweep;
 mod tx;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::endpoint::Endpoint;
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -174,14 +178,28 @@ impl PostgresStore {
 
     /// Commits what was done, or undoes it.
     async fn end<T>(&self, tx: Tx, done: Result<T, VerbError>) -> Result<T, StoreError> {
+        Ok(self.conclude(tx, done).await?)
+    }
+
+    /// As [`Self::end`]; tells whether the same is to be done with the directory for itself.
+    async fn conclude<T>(&self, mut tx: Tx, done: Result<T, VerbError>) -> Result<T, VerbError> {
+        let done = match done {
+            Ok(done) => health::conclude(&mut tx, &self.ids).await.map(|()| done),
+            Err(error) => Err(error),
+        };
         match done {
             Ok(done) => {
+                let changed = tx.directory_changed.then(|| Arc::clone(&tx.directory));
                 tx.commit(&*self.handoff).await?;
+                if let Some(directory) = changed {
+                    self.take_over(&directory);
+                    self.handoff.directory_changed();
+                }
                 Ok(done)
             }
             Err(error) => {
                 tx.roll_back().await;
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -224,6 +242,17 @@ impl PostgresStore {
     async fn lapse_step(&self, now: Timestamp) -> Result<u64, StoreError> {
         let mut tx = self.begin(Access::Write, now).await?;
         let done = lease::lapse(&mut tx).await;
+        self.end(tx, done).await
+    }
+
+    /// `settle`, with the directory for itself.
+    async fn settle_and_disable(
+        &self,
+        settlements: &[Settlement],
+        now: Timestamp,
+    ) -> Result<Vec<Settled>, StoreError> {
+        let mut tx = self.begin(Access::Change, now).await?;
+        let done = lease::settle(&mut tx, settlements).await;
         self.end(tx, done).await
     }
 
@@ -275,8 +304,11 @@ impl Sending for PostgresStore {
         now: Timestamp,
     ) -> Result<Vec<Settled>, StoreError> {
         let mut tx = self.begin(Access::Write, now).await?;
-        let done = lease::settle(&mut tx, settlements).await;
-        self.end(tx, done).await
+        let done = lease::settle(&mut tx, &settlements).await;
+        match self.conclude(tx, done).await {
+            Err(VerbError::NeedsDirectory) => self.settle_and_disable(&settlements, now).await,
+            done => Ok(done?),
+        }
     }
 
     async fn lapse(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -369,15 +401,8 @@ impl DirectoryStore for PostgresStore {
         now: Timestamp,
     ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError> {
         let mut tx = self.begin(Access::Change, now).await?;
-        let before = tx.directory.version();
         let done = changed(&mut tx, &self.ids, change, claim.as_ref()).await;
-        let directory = Arc::clone(&tx.directory);
-        let changed = self.end(tx, done).await?;
-        if directory.version() != before {
-            self.take_over(&directory);
-            self.handoff.directory_changed();
-        }
-        Ok(changed)
+        self.end(tx, done).await
     }
 }
 
@@ -446,6 +471,17 @@ impl Reading for PostgresStore {
     ) -> Result<Page<DeliveryRecord>, StoreError> {
         let mut tx = self.read(&tenant).await?;
         let done = reading::deliveries(&mut tx, &tenant, &query, page).await;
+        self.end(tx, done).await
+    }
+
+    async fn endpoint_health(
+        &self,
+        tenant: TenantId,
+        mut endpoints: Vec<EndpointId>,
+    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError> {
+        let mut tx = self.read(&tenant).await?;
+        endpoints.retain(|endpoint| tx.directory.endpoint_of(&tenant, *endpoint).is_some());
+        let done = health::read(&mut tx.connection, &endpoints).await;
         self.end(tx, done).await
     }
 

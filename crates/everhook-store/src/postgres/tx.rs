@@ -13,7 +13,9 @@ use everhook_domain::attempt::{Attempt, AttemptOutcome};
 use everhook_domain::delivery::{
     self, CancelReason, Effect, Input, Policy, Progress, State, Token,
 };
+use everhook_domain::event::Nature;
 use everhook_domain::id::{DeliveryId, EndpointId};
+use everhook_domain::system_event::{LastAttempt, SystemEvent};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 
@@ -74,9 +76,19 @@ pub(super) struct Rules {
     pub(super) sealer: Sealer,
 }
 
+/// What a transaction has come to that concludes it, in the order in which it happened.
+#[derive(Debug)]
+pub(super) enum Noted {
+    /// An attempt that counts in the health of its endpoint.
+    Attempt(EndpointId, LastAttempt),
+    /// A system event, and whose it is.
+    Event(TenantId, SystemEvent),
+}
+
 /// A running transaction.
 pub(super) struct Tx {
     pub(super) connection: Connection,
+    pub(super) access: Access,
     pub(super) rules: Arc<Rules>,
     pub(super) now: Timestamp,
     /// Tenants and endpoints as this transaction sees them.
@@ -87,6 +99,12 @@ pub(super) struct Tx {
     late: Vec<(DeliveryId, Token, String)>,
     hints: Vec<(EndpointId, Share, Timestamp)>,
     jobs_pending: bool,
+    /// Whether the transaction has changed the directory.
+    pub(super) directory_changed: bool,
+    /// What concludes it.
+    pub(super) noted: Vec<Noted>,
+    /// Endpoints disabled automatically, and since when nothing had succeeded there.
+    pub(super) disabled: Vec<(EndpointId, Timestamp)>,
 }
 
 impl Tx {
@@ -104,6 +122,7 @@ impl Tx {
             version.ok_or_else(|| VerbError::Unusable("the directory has no version".into()))?;
         let tx = Self {
             connection,
+            access,
             rules,
             now,
             directory,
@@ -113,6 +132,9 @@ impl Tx {
             late: Vec::new(),
             hints: Vec::new(),
             jobs_pending: false,
+            directory_changed: false,
+            noted: Vec::new(),
+            disabled: Vec::new(),
         };
         Ok((tx, unsigned(version)))
     }
@@ -162,15 +184,36 @@ impl Tx {
                 // Its tenant is deleted.
                 None => Some(CancelReason::EndpointDeleted),
             },
+            nature: Nature::of(record.event_type.as_str()),
         };
+        let is_observed = policy.nature.is_told_of() && policy.endpoint_gone.is_none();
         let (state, progress, effects) =
             delivery::step(record.state, record.progress, input, policy, self.now)?;
         record.state = state;
         record.progress = progress;
+        let mut last_attempt = None;
         for effect in effects {
             match effect {
-                Effect::Attempt(attempt) => self.attempts.push((record.id, *attempt)),
+                Effect::Attempt(attempt) => {
+                    let last = LastAttempt::from(&*attempt);
+                    if is_observed {
+                        self.noted.push(Noted::Attempt(record.endpoint, last));
+                    }
+                    last_attempt = Some(last);
+                    self.attempts.push((record.id, *attempt));
+                }
                 Effect::Interruption { token } => self.interruptions.push((record.id, token)),
+                Effect::Dead(reason) => {
+                    let event = SystemEvent::DeliveryDead {
+                        delivery: record.id,
+                        endpoint: record.endpoint,
+                        event_type: record.event_type.as_str().to_owned(),
+                        reason,
+                        progress,
+                        last_attempt,
+                    };
+                    self.noted.push(Noted::Event(row.tenant.clone(), event));
+                }
             }
         }
         self.write(&row.record);
@@ -214,6 +257,9 @@ impl Tx {
         }
         if self.jobs_pending {
             handoff.jobs_pending();
+        }
+        for (endpoint, since) in self.disabled {
+            handoff.disabled(endpoint, since);
         }
         Ok(())
     }

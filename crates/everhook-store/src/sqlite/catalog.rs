@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use everhook_domain::endpoint::{Endpoint, EndpointState};
+use everhook_domain::endpoint::{Disabled, DisabledReason, Endpoint, EndpointState};
 use everhook_domain::id::EndpointId;
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_domain::time::Timestamp;
@@ -50,8 +50,8 @@ impl Catalog {
         }
         let mut endpoints = HashMap::new();
         let mut statement = connection.prepare(
-            "SELECT seq, tenant, state, version, created_at, updated_at, settings, secrets \
-             FROM endpoints \
+            "SELECT seq, tenant, state, version, created_at, updated_at, settings, secrets, \
+             disabled_reason, disabled_at FROM endpoints \
              WHERE tenant NOT IN (SELECT no FROM tenants WHERE deleted_at IS NOT NULL)",
         )?;
         let mut rows = statement.query([])?;
@@ -136,12 +136,21 @@ fn read_endpoint(
         tenant,
         state: EndpointState::from_word(&state)
             .ok_or_else(|| OpenError::Unusable(format!("endpoint {id} has state {state}")))?,
+        disabled: read_disabled(row)?,
         version: unsigned(row.get(3)?),
         created_at: Timestamp::from_millis(created_at),
         updated_at: Timestamp::from_millis(row.get(5)?),
         settings,
         secrets,
     })
+}
+
+/// A word that this version does not know hurts nobody: it is shown as unknown.
+fn read_disabled(row: &Row<'_>) -> Result<Option<Disabled>, rusqlite::Error> {
+    let (reason, at): (Option<String>, Option<i64>) = (row.get(8)?, row.get(9)?);
+    let reason = reason.and_then(|reason| DisabledReason::from_word(&reason));
+    let disabled = reason.zip(at.map(Timestamp::from_millis));
+    Ok(disabled.map(|(reason, at)| Disabled { reason, at }))
 }
 
 fn unusable(error: impl std::fmt::Display) -> OpenError {

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use everhook_domain::delivery::CancelReason;
 use everhook_domain::endpoint::{
-    Endpoint, EndpointSettings, EndpointState, EndpointVerb, IllegalVerb,
+    Disabled, DisabledReason, Endpoint, EndpointSettings, EndpointState, EndpointVerb, IllegalVerb,
 };
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::SecretSet;
+use everhook_domain::system_event::SystemEvent;
 use everhook_domain::tenant::{Tenant, TenantId, TenantName};
 use everhook_domain::time::Timestamp;
 use rusqlite::params;
@@ -116,6 +118,7 @@ fn create_endpoint(
         id: EndpointId::from_parts(millis, unsigned(number), tx.tag(), 0),
         tenant: tenant.clone(),
         state: EndpointState::Enabled,
+        disabled: None,
         version: 1,
         created_at: now,
         updated_at: now,
@@ -164,7 +167,7 @@ fn update(tx: &mut Tx<'_>, endpoint: Endpoint, now: Timestamp) -> Result<Arc<End
     tx.connection
         .prepare_cached(
             "UPDATE endpoints SET state = ?2, version = ?3, updated_at = ?4, settings = ?5, \
-             secrets = ?6 WHERE seq = ?1",
+             secrets = ?6, disabled_reason = ?7, disabled_at = ?8 WHERE seq = ?1",
         )?
         .execute(params![
             endpoint_no(endpoint.id),
@@ -173,6 +176,8 @@ fn update(tx: &mut Tx<'_>, endpoint: Endpoint, now: Timestamp) -> Result<Arc<End
             now.as_millis(),
             settings,
             secrets,
+            endpoint.disabled.map(|disabled| disabled.reason.as_str()),
+            endpoint.disabled.map(|disabled| disabled.at.as_millis()),
         ])?;
     tx.set_catalog(tx.catalog().with_endpoint(Arc::clone(&endpoint)));
     Ok(endpoint)
@@ -191,10 +196,37 @@ fn act_on_endpoint(
         return Ok(old);
     }
     let number = endpoint_no(id);
-    match state.gone() {
-        None if sweep::is_under_way(tx, number)? => return Err(Refusal::StillCancelling.into()),
-        None => {}
-        Some(reason) => sweep::begin(tx, number, reason, now)?,
+    match state {
+        EndpointState::Disabled => disable(tx, &old, DisabledReason::Requested, now),
+        EndpointState::Deleted => {
+            sweep::begin(tx, number, CancelReason::EndpointDeleted, now)?;
+            update(tx, Endpoint { state, ..(*old).clone() }, now)
+        }
+        EndpointState::Enabled | EndpointState::Paused => {
+            if sweep::is_under_way(tx, number)? {
+                return Err(Refusal::StillCancelling.into());
+            }
+            if old.state == EndpointState::Disabled {
+                tx.reset_health(number);
+            }
+            update(tx, Endpoint { state, disabled: None, ..(*old).clone() }, now)
+        }
     }
-    update(tx, Endpoint { state, ..(*old).clone() }, now)
+}
+
+/// Disables an endpoint that was not, and tells of it. What waits for it is cancelled by a job, what
+/// is on its way when its lease ends without success.
+pub(super) fn disable(
+    tx: &mut Tx<'_>,
+    old: &Endpoint,
+    reason: DisabledReason,
+    now: Timestamp,
+) -> Result<Arc<Endpoint>, VerbError> {
+    let number = endpoint_no(old.id);
+    sweep::begin(tx, number, CancelReason::EndpointDisabled, now)?;
+    let event =
+        SystemEvent::EndpointDisabled { endpoint: old.into(), reason, health: tx.health(number) };
+    tx.tell(old.tenant.clone(), event, now);
+    let disabled = Some(Disabled { reason, at: now });
+    update(tx, Endpoint { state: EndpointState::Disabled, disabled, ..old.clone() }, now)
 }

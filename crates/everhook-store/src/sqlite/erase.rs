@@ -132,9 +132,12 @@ fn erase_rows(
         statement.execute([row])?;
     }
     if table == "endpoints" {
-        let mut statement = connection.prepare_cached("DELETE FROM sweeps WHERE endpoint = ?1")?;
-        for row in rows {
-            statement.execute([row])?;
+        for table in ["sweeps", "endpoint_health"] {
+            let statement = format!("DELETE FROM {table} WHERE endpoint = ?1");
+            let mut statement = connection.prepare_cached(&statement)?;
+            for row in rows {
+                statement.execute([row])?;
+            }
         }
     }
     Ok(looked_at)

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use everhook_domain::delivery::Token;
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::EndpointId;
 use everhook_domain::key::KeyHash;
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::catalog::Catalog;
+use super::health::{self, Healths};
 use super::keys::{KeyEntry, Keys};
 use super::meta::{LAST_CREATED_AT, LAST_SEQUENCE, meta, set_meta};
 use super::row::unsigned;
@@ -27,6 +29,8 @@ pub(super) struct Memory {
     /// Delivery → endpoint of those leased at birth and not settled yet.
     pub(super) outstanding: BTreeMap<i64, i64>,
     pub(super) floor: Floor,
+    /// Of endpoints that have failed since their last success.
+    pub(super) health: Healths,
 }
 
 /// Numbers that rise with every transaction.
@@ -56,6 +60,10 @@ pub(super) struct After {
     pub(super) ended: Vec<i64>,
     pub(super) due: Vec<(EndpointId, Share, Timestamp)>,
     pub(super) jobs_pending: bool,
+    /// The health that has changed.
+    pub(super) health: Healths,
+    /// Endpoints disabled automatically, and since when nothing had succeeded there.
+    pub(super) disabled: Vec<(EndpointId, Timestamp)>,
 }
 
 impl Counters {
@@ -78,6 +86,8 @@ impl After {
             ended: Vec::new(),
             due: Vec::new(),
             jobs_pending: false,
+            health: Healths::new(),
+            disabled: Vec::new(),
         }
     }
 
@@ -91,6 +101,9 @@ impl After {
         }
         if self.jobs_pending {
             handoff.jobs_pending();
+        }
+        for (endpoint, since) in &self.disabled {
+            handoff.disabled(*endpoint, *since);
         }
     }
 }
@@ -126,6 +139,7 @@ impl Memory {
                 written: meta(connection, "lease_floor")?.unwrap_or(0),
                 may_rise: false,
             },
+            health: health::load(connection)?,
         })
     }
 
@@ -145,6 +159,12 @@ impl Memory {
         self.outstanding.extend(after.leased_at_birth.drain(..));
         for key in &after.ended {
             self.outstanding.remove(key);
+        }
+        for (endpoint, health) in after.health.drain() {
+            match health == EndpointHealth::default() {
+                true => self.health.remove(&endpoint),
+                false => self.health.insert(endpoint, health),
+            };
         }
         if let Some(catalog) = &after.catalog {
             *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(catalog);

@@ -11,6 +11,7 @@
 //! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record` | how things are written |
+//! | `health` | endpoints' failures, and what a transaction tells of itself |
 //! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading`, `probe` | single things, lists, and whether writes succeed |
@@ -25,6 +26,7 @@ mod change;
 mod claimed;
 mod command;
 mod erase;
+mod health;
 mod jobs;
 mod keys;
 mod lease;
@@ -42,6 +44,7 @@ mod thread;
 mod tx;
 mod writer;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -49,6 +52,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use async_trait::async_trait;
 use everhook_domain::endpoint::Endpoint;
 use everhook_domain::fault::{self, Fate, Step};
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::{Clock, Timestamp};
@@ -465,6 +469,16 @@ impl Reading for SqliteStore {
     ) -> Result<Page<DeliveryRecord>, StoreError> {
         let tenant = self.tenant_no(&tenant)?;
         self.read(move |reader| reader.deliveries(tenant, &query, page)).await
+    }
+
+    async fn endpoint_health(
+        &self,
+        tenant: TenantId,
+        mut endpoints: Vec<EndpointId>,
+    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError> {
+        let directory = Arc::clone(&self.catalog().directory);
+        endpoints.retain(|endpoint| directory.endpoint_of(&tenant, *endpoint).is_some());
+        self.read(move |reader| Ok(health::of(reader.connection, &endpoints)?)).await
     }
 
     async fn health(&self) -> Result<StoreHealth, StoreError> {

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0001_initial.sql"),
     include_str!("0002_bulk.sql"),
     include_str!("0003_tenants.sql"),
+    include_str!("0004_system_events.sql"),
 ];
 
 /// Why a database cannot be opened. Written for the operator.

@@ -3,12 +3,16 @@
 //! Nothing here touches the writer's own maps: what a transaction changes is collected in
 //! [`After`], which the writer takes over once the commit is on the disk.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use everhook_domain::delivery::{self, CancelReason, Effect, Input, Policy, State, Token};
-use everhook_domain::endpoint::Endpoint;
+use everhook_domain::endpoint::{DisabledReason, Endpoint};
+use everhook_domain::event::Nature;
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::EndpointId;
 use everhook_domain::key::KeyHash;
+use everhook_domain::system_event::{self, LastAttempt, SystemEvent};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use rusqlite::Connection;
@@ -18,8 +22,8 @@ use super::command::VerbError;
 use super::keys::{self, KeyEntry};
 use super::memory::{After, Memory};
 use super::meta::{LAST_CREATED_AT, LAST_ENDPOINT, LAST_SEQUENCE, set_meta};
-use super::record;
 use super::row::{DeliveryRow, signed};
+use super::{change, health, record};
 use crate::error::Refusal;
 use crate::sending::StorePolicy;
 use crate::share::Share;
@@ -37,6 +41,10 @@ pub(super) struct Tx<'a> {
     memory: &'a Memory,
     catalog: Arc<Catalog>,
     after: After,
+    /// System events of this transaction that are not published yet.
+    untold: Vec<(TenantId, SystemEvent, Timestamp)>,
+    /// Endpoints where an attempt of this transaction failed, and when that was recorded.
+    failed: BTreeMap<i64, Timestamp>,
 }
 
 impl<'a> Tx<'a> {
@@ -47,7 +55,8 @@ impl<'a> Tx<'a> {
         memory: &'a Memory,
     ) -> Self {
         let after = After::new(memory.counters, memory.floor);
-        Self { connection, policy, memory, catalog: memory.catalog(), after }
+        let (untold, failed) = (Vec::new(), BTreeMap::new());
+        Self { connection, policy, memory, catalog: memory.catalog(), after, untold, failed }
     }
 
     /// What is to change in memory once it has committed.
@@ -200,7 +209,9 @@ impl<'a> Tx<'a> {
                 // Its tenant is deleted.
                 None => Some(CancelReason::EndpointDeleted),
             },
+            nature: Nature::of(&row.event_type),
         };
+        let is_observed = policy.nature.is_told_of() && policy.endpoint_gone.is_none();
         let (state, progress, effects) =
             delivery::step(row.state, row.progress, input, policy, now)?;
         if row.leased_at_birth && !matches!(state, State::Leased(_)) {
@@ -210,17 +221,95 @@ impl<'a> Tx<'a> {
         row.state = state;
         row.progress = progress;
         row.update(self.connection)?;
+        let mut last_attempt = None;
         for effect in effects {
             match effect {
                 Effect::Attempt(attempt) => {
                     record::insert_attempt(self.connection, row.key, &attempt)?;
+                    last_attempt = Some(LastAttempt::from(&*attempt));
+                    if let Some(attempt) = last_attempt.filter(|_| is_observed) {
+                        self.observe(row.endpoint, attempt, now);
+                    }
                 }
                 Effect::Interruption { token } => {
                     record::insert_interruption(self.connection, row.key, token, now)?;
                 }
+                Effect::Dead(reason) => {
+                    if let Some(endpoint) = self.endpoint(row.endpoint) {
+                        let event = SystemEvent::DeliveryDead {
+                            delivery: row.id(self.tag()),
+                            endpoint: endpoint.id,
+                            event_type: row.event_type.clone(),
+                            reason,
+                            progress,
+                            last_attempt,
+                        };
+                        self.tell(endpoint.tenant.clone(), event, now);
+                    }
+                }
             }
         }
         self.hint(row);
+        Ok(())
+    }
+
+    /// Publishes a system event at the end of the transaction.
+    pub(super) fn tell(&mut self, tenant: TenantId, event: SystemEvent, now: Timestamp) {
+        self.untold.push((tenant, event, now));
+    }
+
+    /// The endpoint's health as this transaction sees it.
+    pub(super) fn health(&self, endpoint: i64) -> EndpointHealth {
+        let changed = self.after.health.get(&endpoint);
+        changed.or_else(|| self.memory.health.get(&endpoint)).copied().unwrap_or_default()
+    }
+
+    /// Forgets the endpoint's failures: it begins anew.
+    pub(super) fn reset_health(&mut self, endpoint: i64) {
+        if self.health(endpoint) != EndpointHealth::default() {
+            self.after.health.insert(endpoint, EndpointHealth::default());
+        }
+    }
+
+    /// Counts an attempt in the health of its endpoint.
+    fn observe(&mut self, number: i64, attempt: LastAttempt, now: Timestamp) {
+        let before = self.health(number);
+        if attempt.is_success() && before == EndpointHealth::default() {
+            return;
+        }
+        let Some(endpoint) = self.endpoint(number) else { return };
+        let (health, event) =
+            system_event::observe(endpoint, before, attempt, self.policy.disable_after);
+        if let Some(event) = event {
+            let tenant = endpoint.tenant.clone();
+            self.tell(tenant, event, now);
+        }
+        self.after.health.insert(number, health);
+        if !attempt.is_success() {
+            self.failed.insert(number, now);
+        }
+    }
+
+    /// The end of the transaction: endpoints where nothing has succeeded for too long are disabled,
+    /// system events are published, and health that has changed is written, once an endpoint.
+    pub(super) fn conclude(&mut self) -> Result<(), VerbError> {
+        for (number, now) in std::mem::take(&mut self.failed) {
+            let health = self.health(number);
+            let must = health.must_be_disabled(self.policy.disable_after, now);
+            let endpoint = self.endpoint(number).filter(|endpoint| endpoint.state.gone().is_none());
+            if let Some(endpoint) = endpoint.filter(|_| must).cloned() {
+                change::disable(self, &endpoint, DisabledReason::Automatic, now)?;
+                self.after
+                    .disabled
+                    .extend(health.failing_since().map(|since| (endpoint.id, since)));
+            }
+        }
+        for (tenant, event, now) in std::mem::take(&mut self.untold) {
+            health::publish(self, tenant, &event, now)?;
+        }
+        for (endpoint, changed) in &self.after.health {
+            health::write(self.connection, *endpoint, changed)?;
+        }
         Ok(())
     }
 

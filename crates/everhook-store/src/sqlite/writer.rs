@@ -15,7 +15,7 @@ use everhook_domain::fault::{self, Fate, Plant, Step};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
-use super::command::Command;
+use super::command::{Command, VerbError};
 use super::memory::Memory;
 use super::tx::Tx;
 use crate::error::StoreError;
@@ -93,6 +93,12 @@ impl WriterCore {
                     Ok(())
                 }
             })
+        });
+        let done = done.and_then(|()| match tx.conclude() {
+            Ok(()) => Ok(()),
+            Err(VerbError::Sqlite(error)) => Err(error),
+            // What Everhook tells of itself is never refused; if it were, nothing may be half done.
+            Err(VerbError::Refused(_)) => Err(rusqlite::Error::InvalidQuery),
         });
         let mut after = tx.into_after();
         if let Err(error) = done {

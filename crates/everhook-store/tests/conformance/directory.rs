@@ -5,7 +5,7 @@ use std::sync::Arc;
 use everhook_domain::certificate::CaCertificates;
 use everhook_domain::endpoint::EndpointState::{self, Enabled};
 use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable, Pause, Resume};
-use everhook_domain::endpoint::{Endpoint, EndpointSettings, IllegalVerb};
+use everhook_domain::endpoint::{Disabled, Endpoint, EndpointSettings, IllegalVerb};
 use everhook_domain::header::CustomHeaders;
 use everhook_domain::id::EndpointId;
 use everhook_domain::secret::TooManySecrets;
@@ -60,7 +60,7 @@ pub(crate) fn endpoint(world: &World, id: EndpointId) -> Arc<Endpoint> {
 
 /// Everything about an endpoint that can be compared.
 pub(crate) type Whole = (
-    (EndpointId, TenantId, EndpointState, u64, Timestamp, Timestamp),
+    (EndpointId, TenantId, EndpointState, Option<Disabled>, u64, Timestamp, Timestamp),
     (String, String, CustomHeaders, Subscription, Option<u32>, Option<u32>, Option<CaCertificates>),
     String,
 );
@@ -69,10 +69,19 @@ pub(crate) type Whole = (
 const AUTHORITY: &str = include_str!("../../../everhook-domain/tests/data/authority.pem");
 
 pub(crate) fn whole(endpoint: &Endpoint) -> Whole {
-    let Endpoint { id, tenant, state, version, created_at, updated_at, settings, secrets } =
-        endpoint.clone();
+    let Endpoint {
+        id,
+        tenant,
+        state,
+        disabled,
+        version,
+        created_at,
+        updated_at,
+        settings,
+        secrets,
+    } = endpoint.clone();
     (
-        (id, tenant, state, version, created_at, updated_at),
+        (id, tenant, state, disabled, version, created_at, updated_at),
         (
             settings.url.expose().to_owned(),
             settings.description,
@@ -137,6 +146,7 @@ fn an_endpoint_is_as_it_was_made(kind: Kind) {
         id: made.id,
         tenant: world.tenant.clone(),
         state: Enabled,
+        disabled: None,
         version: 1,
         created_at: world.now,
         updated_at: world.now,

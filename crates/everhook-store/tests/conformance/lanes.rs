@@ -23,6 +23,7 @@ struct Inner {
     hints: Vec<(EndpointId, Share, Timestamp)>,
     directory_changes: usize,
     job_hints: usize,
+    disabled: Vec<(EndpointId, Timestamp)>,
 }
 
 /// What a lane without a free permit answers.
@@ -86,6 +87,11 @@ impl Lanes {
         self.0.lock().unwrap().directory_changes
     }
 
+    /// The endpoints that were said to be disabled automatically, and since when they failed.
+    pub(crate) fn disabled(&self) -> Vec<(EndpointId, Timestamp)> {
+        self.0.lock().unwrap().disabled.clone()
+    }
+
     /// How often a job was said to have work.
     pub(crate) fn job_hints(&self) -> usize {
         self.0.lock().unwrap().job_hints
@@ -135,5 +141,8 @@ impl Handoff for Lanes {
 
     fn jobs_pending(&self) {
         self.0.lock().unwrap().job_hints += 1;
+    }
+    fn disabled(&self, endpoint: EndpointId, failing_since: Timestamp) {
+        self.0.lock().unwrap().disabled.push((endpoint, failing_since));
     }
 }

@@ -18,6 +18,7 @@ mod cases;
 mod catch_up;
 mod claim;
 mod directory;
+mod disabling;
 mod erasure;
 mod idempotency;
 mod jobs;
@@ -37,6 +38,7 @@ mod sketch;
 mod source_ids;
 mod sqlite;
 mod states;
+mod system;
 mod tenants;
 mod unusable;
 mod world;
@@ -69,6 +71,8 @@ fn main() -> ExitCode {
         claim::cases,
         settle::cases,
         lapse::cases,
+        system::cases,
+        disabling::cases,
         act::cases,
         send_again::cases,
         directory::cases,

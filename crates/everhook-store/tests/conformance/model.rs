@@ -10,6 +10,7 @@ use everhook_domain::delivery::{
     CancelReason, Due, Effect, IllegalStep, Input, Lease, Policy, Progress, State, step,
 };
 use everhook_domain::endpoint::{EndpointState, EndpointVerb};
+use everhook_domain::event::Nature;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::schedule::Schedule;
 use everhook_domain::time::Timestamp;
@@ -177,6 +178,7 @@ impl Run {
             interruptions_max: store_policy.interruptions_max,
             honor_retry_after: store_policy.honor_retry_after,
             endpoint_gone: self.gone(row.endpoint),
+            nature: Nature::Ordinary,
         };
         let (state, progress, effects) =
             step(row.state, row.progress, input, policy, self.world.now)?;

@@ -108,7 +108,8 @@ impl Backend for Postgres {
 
     fn multiply_endpoint(&self, count: usize) {
         self.run(&format!(
-            "INSERT INTO endpoints SELECT tenant, gen_random_uuid(), state, version, created_at, \
+            "INSERT INTO endpoints (tenant, id, state, version, created_at, updated_at, settings, \
+             secrets) SELECT tenant, gen_random_uuid(), state, version, created_at, \
              updated_at, settings, secrets FROM endpoints, generate_series(2, {count})"
         ));
     }

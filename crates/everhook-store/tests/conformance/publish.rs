@@ -218,12 +218,15 @@ fn a_test_event_for_an_endpoint_that_is_gone_is_refused(kind: Kind) {
     for (verb, reason) in [(Disable, EndpointDisabled), (Delete, EndpointDeleted)] {
         let endpoint = world.endpoint();
         world.change_state(endpoint, verb);
+        let before = world.events();
         let refused = StoreError::Refused(Refusal::Step(IllegalStep::EndpointGone(reason)));
         assert_eq!(world.publish_test(endpoint), Err(refused));
+        assert_eq!(world.events(), before);
     }
+    let before = world.events();
     let refused = StoreError::Refused(Refusal::NotFound);
     assert_eq!(world.publish_test(unknown), Err(refused));
-    assert_eq!(world.events(), []);
+    assert_eq!(world.events(), before);
 }
 
 fn what_was_accepted_survives_a_crash(kind: Kind) {

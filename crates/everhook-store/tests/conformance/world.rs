@@ -8,7 +8,8 @@ use std::time::Duration;
 use everhook_domain::attempt::Attempt;
 use everhook_domain::delivery::{Progress, State};
 use everhook_domain::endpoint::{Endpoint, EndpointVerb};
-use everhook_domain::event::NewEvent;
+use everhook_domain::event::{NewEvent, Origin};
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -18,6 +19,7 @@ use everhook_store::{
     Published, Sealer, SentAgain, Settled, Settlement, Store, StoreError, StorePolicy, Targets,
     Wanted,
 };
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -391,6 +393,26 @@ impl World {
         let mut deliveries = self.deliveries_for(event);
         assert_eq!(deliveries.len(), 1, "{deliveries:?}");
         deliveries.remove(0)
+    }
+
+    /// What an endpoint's failures have come to; `None`: it has none.
+    pub(crate) fn endpoint_health(&self, endpoint: EndpointId) -> Option<EndpointHealth> {
+        let health = self.store.endpoint_health(self.tenant.clone(), vec![endpoint]);
+        self.wait(health).unwrap().remove(&endpoint)
+    }
+
+    /// The system events so far, oldest first: type and data.
+    pub(crate) fn system_events(&self) -> Vec<(String, Value)> {
+        let mut events = self.events();
+        events.reverse();
+        let ours = events.iter().filter(|event| event.origin == Origin::System);
+        ours.map(|event| {
+            let body: Value = serde_json::from_slice(&self.event(event.id).body).unwrap();
+            assert_eq!(body["id"], event.id.to_string());
+            assert_eq!(body["timestamp"], event.timestamp.to_string());
+            (event.event_type.to_string(), body["data"].clone())
+        })
+        .collect()
     }
 
     /// The default tenant's events, newest first.

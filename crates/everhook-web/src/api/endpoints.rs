@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use everhook_domain::endpoint::{Endpoint, EndpointState, EndpointVerb};
 use everhook_domain::event::{Envelope, EventType, NewEvent, Origin, TEST_TYPE};
+use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, kind};
 use everhook_domain::secret::{Secret, SecretSet};
 use everhook_domain::tenant::TenantId;
@@ -47,7 +48,8 @@ pub(super) async fn create(
         settings: Box::new(settings),
         secrets: SecretSet::new(secret.clone()),
     };
-    let answering = answer_with_secret(StatusCode::CREATED, secret, now);
+    let health = EndpointHealth::default();
+    let answering = answer_with_secret(StatusCode::CREATED, secret, (health, now));
     run(&app, &sent, change, &answering, now).await
 }
 
@@ -68,9 +70,15 @@ pub(super) async fn list(
     let items: Vec<_> = rest.by_ref().take(wanted.limit).collect();
     let more = rest.next().is_some();
     let next = items.last().filter(|_| more).map(|last| Position(last.id.bits()));
+    let ids = items.iter().map(|endpoint| endpoint.id).collect();
+    let healths = app.store.endpoint_health(tenant.clone(), ids).await;
+    let healths = healths.map_err(|error| app.problem(&error))?;
     let now = app.now();
     let page = Page { items, next };
-    Ok(answer::ok(&ShownPage::new(&page, &scope, |endpoint| ShownEndpoint::new(endpoint, now))))
+    Ok(answer::ok(&ShownPage::new(&page, &scope, |endpoint| {
+        let health = healths.get(&endpoint.id).copied().unwrap_or_default();
+        ShownEndpoint::new(endpoint, health, now)
+    })))
 }
 
 /// `GET /api/v1/endpoints/{id}`, with its version as `ETag`.
@@ -81,8 +89,11 @@ pub(super) async fn read(
 ) -> Result<Response, Problem> {
     let admitted = app.admit(request.headers())?;
     Query::parse(request.uri().query(), &[]).check()?;
-    let endpoint = find(&admitted.directory, &admitted.caller.tenant, id.id()?)?;
-    Ok(with_version(endpoint, app.now()))
+    let tenant = &admitted.caller.tenant;
+    let endpoint = find(&admitted.directory, tenant, id.id()?)?;
+    let health = health_of(&app, tenant, endpoint.id).await?;
+    let shown = ShownEndpoint::new(endpoint, health, app.now());
+    Ok(with_version(endpoint.version, &shown))
 }
 
 /// `PATCH /api/v1/endpoints/{id}`: replaces the members that are there (`null`: back to what it is
@@ -114,7 +125,9 @@ pub(super) async fn change(
         match app.store.change(change, None, now).await {
             Ok(claimed) => {
                 let endpoint = claimed.done().flatten().ok_or_else(Problem::internal)?;
-                return Ok(with_version(&endpoint, now));
+                let health = health_of(&app, tenant, id).await?;
+                let shown = ShownEndpoint::new(&endpoint, health, now);
+                return Ok(with_version(endpoint.version, &shown));
             }
             Err(StoreError::Refused(Refusal::VersionChanged)) => {}
             Err(error) => return Err(gone_is_not_found(app.problem(&error))),
@@ -154,7 +167,8 @@ pub(super) async fn rotate_secret(
         secret: secret.clone(),
         overlap: app.settings.secret_overlap,
     };
-    let answering = answer_with_secret(StatusCode::OK, secret, now);
+    let health = health_of(&app, &sent.admitted.caller.tenant, id).await?;
+    let answering = answer_with_secret(StatusCode::OK, secret, (health, now));
     run(&app, &sent, change, &answering, now).await.map_err(gone_is_not_found)
 }
 
@@ -205,9 +219,20 @@ async fn act(
     let id = id.id()?;
     expect_nothing(sent.body.bytes())?;
     let (tenant, now) = (sent.admitted.caller.tenant.clone(), app.now());
+    let before = health_of(app, &tenant, id).await?;
+    let was_disabled = sent
+        .admitted
+        .directory
+        .endpoint_of(&tenant, id)
+        .is_some_and(|endpoint| endpoint.state == EndpointState::Disabled);
     // Custom headers are in it, and they are not to be stored open.
     let answering = Answering::secret(move |changed: &Changed| match changed {
-        Some(endpoint) => Rendered::json(StatusCode::OK, &ShownEndpoint::new(endpoint, now)),
+        Some(endpoint) => {
+            // Enabling what was disabled begins its health anew.
+            let anew = was_disabled && endpoint.state == EndpointState::Enabled;
+            let health = if anew { EndpointHealth::default() } else { before };
+            Rendered::json(StatusCode::OK, &ShownEndpoint::new(endpoint, health, now))
+        }
         None => Rendered::json(StatusCode::OK, &()),
     });
     let change = Change::ActOnEndpoint { tenant, endpoint: id, verb };
@@ -290,14 +315,30 @@ fn new_secret(app: &App) -> Secret {
 
 /// The endpoint with its new secret, made before the store is asked: however often the answer is
 /// rendered, it is the same one.
-fn answer_with_secret(status: StatusCode, secret: Secret, now: Timestamp) -> Answering<Changed> {
+fn answer_with_secret(
+    status: StatusCode,
+    secret: Secret,
+    (health, now): (EndpointHealth, Timestamp),
+) -> Answering<Changed> {
     Answering::secret(move |changed: &Changed| match changed {
         Some(endpoint) => {
             let secret = secret.expose();
-            Rendered::json(status, &ShownEndpoint::new(endpoint, now).with_secret(&secret))
+            let shown = ShownEndpoint::new(endpoint, health, now);
+            Rendered::json(status, &shown.with_secret(&secret))
         }
         None => Rendered::json(status, &()),
     })
+}
+
+/// The endpoint's failures since its last success, as of now.
+async fn health_of(
+    app: &App,
+    tenant: &TenantId,
+    id: EndpointId,
+) -> Result<EndpointHealth, Problem> {
+    let health = app.store.endpoint_health(tenant.clone(), vec![id]).await;
+    let mut health = health.map_err(|error| app.problem(&error))?;
+    Ok(health.remove(&id).unwrap_or_default())
 }
 
 fn find<'d>(
@@ -321,9 +362,9 @@ fn gone_is_not_found(problem: Problem) -> Problem {
     }
 }
 
-fn with_version(endpoint: &Endpoint, now: Timestamp) -> Response {
-    let mut response = answer::ok(&ShownEndpoint::new(endpoint, now));
-    if let Ok(etag) = HeaderValue::from_str(&format!("\"{}\"", endpoint.version)) {
+fn with_version(version: u64, shown: &ShownEndpoint<'_>) -> Response {
+    let mut response = answer::ok(shown);
+    if let Ok(etag) = HeaderValue::from_str(&format!("\"{version}\"")) {
         response.headers_mut().insert(header::ETAG, etag);
     }
     response

@@ -105,6 +105,8 @@ pub(crate) struct Delivery {
     pub(crate) endpoint_requests_per_second: Option<u32>,
     /// Requests started a second, one failing endpoint.
     pub(crate) failing_requests_per_second: u32,
+    /// So long nothing but failures, and the endpoint is disabled.
+    pub(crate) disable_after: Option<Duration>,
     /// New deliveries that wait in memory, one endpoint.
     pub(crate) endpoint_waiting_max: u32,
     /// New deliveries in memory, in bytes.
@@ -364,6 +366,8 @@ fn delivery(reader: &mut Reader<'_>) -> Option<Delivery> {
         reader.read("delivery.endpoint_requests_per_second", &rule::optional(per_second()));
     let failing_requests_per_second =
         reader.read("delivery.failing_requests_per_second", &per_second());
+    let disable_after =
+        reader.read("delivery.disable_after", &rule::optional(rule::duration(MINUTE..=365 * DAY)));
     let endpoint_waiting_max =
         reader.read("delivery.endpoint_waiting_max", &rule::count(1..=65_536));
     let waiting_bytes_max = reader.read("delivery.waiting_bytes_max", &rule::size(MIB..=64 * GIB));
@@ -380,6 +384,7 @@ fn delivery(reader: &mut Reader<'_>) -> Option<Delivery> {
         endpoint_in_flight_max: endpoint_in_flight_max?,
         endpoint_requests_per_second: endpoint_requests_per_second?,
         failing_requests_per_second: failing_requests_per_second?,
+        disable_after: disable_after?,
         endpoint_waiting_max: endpoint_waiting_max?,
         waiting_bytes_max: waiting_bytes_max?,
         results_waiting_max: results_waiting_max?,

@@ -1,0 +1,11 @@
+-- The failures of an endpoint since its last success. One that never failed has no row, and one that
+-- goes on succeeding is never written.
+CREATE TABLE endpoint_health (
+    endpoint             INTEGER PRIMARY KEY,
+    consecutive_failures INTEGER NOT NULL,
+    first_failure_at     INTEGER
+);
+
+-- While it is disabled: why, and when.
+ALTER TABLE endpoints ADD COLUMN disabled_reason TEXT;
+ALTER TABLE endpoints ADD COLUMN disabled_at INTEGER;
