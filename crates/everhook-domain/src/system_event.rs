@@ -10,7 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::attempt::{Attempt, ErrorClass};
 use crate::delivery::{DeadReason, Progress};
-use crate::endpoint::{DisabledReason, Endpoint};
+use crate::endpoint::{DisabledReason, Endpoint, Part};
 use crate::event::{Envelope, EventType, NewEvent, Origin};
 use crate::health::{EndpointHealth, HealthChange};
 use crate::id::{DeliveryId, EndpointId, EventId};
@@ -78,8 +78,8 @@ pub struct AboutEndpoint {
     /// Its id.
     #[serde(rename = "endpoint_id")]
     pub id: EndpointId,
-    /// Its URL without user and password.
-    pub url: String,
+    /// Its URL without user and password; `None` where the stored one cannot be used.
+    pub url: Option<String>,
 }
 
 /// What a system event says of an attempt.
@@ -97,7 +97,9 @@ pub struct LastAttempt {
 
 impl From<&Endpoint> for AboutEndpoint {
     fn from(endpoint: &Endpoint) -> Self {
-        Self { id: endpoint.id, url: endpoint.settings.url.to_string() }
+        let settings = &endpoint.settings;
+        let url = (!settings.unusable.has(Part::Url)).then(|| settings.url.to_string());
+        Self { id: endpoint.id, url }
     }
 }
 

@@ -7,7 +7,8 @@ use crate::health::Health;
 const AT: Timestamp = Timestamp::from_millis(1_750_000_000_000);
 
 fn about() -> AboutEndpoint {
-    AboutEndpoint { id: EndpointId::from_parts(1, 2, 3, 0), url: "https://example.org/a".into() }
+    let url = Some("https://example.org/a".into());
+    AboutEndpoint { id: EndpointId::from_parts(1, 2, 3, 0), url }
 }
 
 fn health(consecutive_failures: u32) -> EndpointHealth {

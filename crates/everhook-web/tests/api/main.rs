@@ -15,6 +15,7 @@ mod problems;
 mod refusals;
 mod replays;
 mod server;
+mod system;
 mod targets;
 mod tenants;
 mod unusable;
