@@ -22,6 +22,7 @@ use everhook_domain::time::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use crate::endpoint_health::ShownHealth;
 use crate::json::{self, Members};
 use crate::problem::{FieldErrors, Problem};
 
@@ -449,25 +450,6 @@ impl<'a> ShownEndpoint<'a> {
     /// With the secret that was made by this request: the only time that it is shown.
     pub(crate) fn with_secret(self, secret: &'a str) -> Self {
         Self { secret: Some(secret), ..self }
-    }
-}
-
-/// What an endpoint's last attempts have come to, over all its deliveries.
-#[derive(Debug, Serialize)]
-struct ShownHealth {
-    status: &'static str,
-    consecutive_failures: u32,
-    /// The start of the first of them, while it counts as failing.
-    failing_since: Option<Timestamp>,
-}
-
-impl ShownHealth {
-    fn new(health: EndpointHealth) -> Self {
-        Self {
-            status: if health.health.is_failing() { "failing" } else { "healthy" },
-            consecutive_failures: health.health.consecutive_failures,
-            failing_since: health.failing_since(),
-        }
     }
 }
 

@@ -24,6 +24,7 @@ mod app;
 mod body;
 pub mod cursor;
 pub mod endpoint;
+mod endpoint_health;
 pub mod event;
 pub mod json;
 mod post;
