@@ -214,8 +214,8 @@ fn act_on_endpoint(
     }
 }
 
-/// Disables an endpoint that was not, and tells of it. What waits for it is cancelled by a job, what
-/// is on its way when its lease ends without success.
+/// Disables an endpoint that was not, and tells of it. What waits for it is cancelled by a job,
+/// what is on its way when its lease ends without success.
 pub(super) fn disable(
     tx: &mut Tx<'_>,
     old: &Endpoint,

@@ -149,7 +149,8 @@ impl Drop for File {
 fn multiply_endpoint(connection: &Connection, count: usize) {
     let statement = "
         WITH RECURSIVE n (seq) AS (VALUES (2) UNION ALL SELECT seq + 1 FROM n WHERE seq < ?1)
-        INSERT INTO endpoints (seq, tenant, state, version, created_at, updated_at, settings, secrets)
+        INSERT INTO endpoints (seq, tenant, state, version, created_at, updated_at, settings,
+            secrets)
             SELECT n.seq, tenant, state, version, created_at, updated_at,
             settings, secrets FROM endpoints, n";
     assert_eq!(connection.execute(statement, [count as i64]), Ok(count - 1));
