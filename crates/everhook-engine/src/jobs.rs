@@ -1,9 +1,11 @@
 //! Long work of the store, driven step by step.
 //!
 //! A step is begun when the store says that there is work, and again while it says so, or at the
-//! instant that it names for work that is paced. Between two rounds lies a pause, because every
-//! accepted event may tell of work. All of it is durable in the store: a crash loses nothing, and
-//! the engine asks once when it starts.
+//! instant that it names for work that is paced. After each step lies a pause as long as the step
+//! was, so that long work has at most half of the store's time, and less when others keep it
+//! waiting. Between two rounds lies a longer one, because every accepted event may tell of work.
+//! All of it is durable in the store: a crash loses nothing, and the engine asks once when it
+//! starts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,7 @@ pub(crate) struct JobRunner {
     /// When paced work goes on.
     paced_until: Option<Timestamp>,
     step: Option<BoxFuture<'static, Result<JobStep, StoreError>>>,
+    began: Timestamp,
     not_before: Option<Timestamp>,
     backoff: Backoff,
 }
@@ -33,7 +36,16 @@ impl JobRunner {
     /// One that asks the store once whether there is work.
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         let backoff = Backoff::default();
-        Self { store, pending: true, paced_until: None, step: None, not_before: None, backoff }
+        let began = Timestamp::from_millis(0);
+        Self {
+            store,
+            pending: true,
+            paced_until: None,
+            step: None,
+            began,
+            not_before: None,
+            backoff,
+        }
     }
 
     /// There is work.
@@ -48,6 +60,7 @@ impl JobRunner {
         }
         self.pending = false;
         self.paced_until = None;
+        self.began = now;
         let store = Arc::clone(&self.store);
         self.step = Some(async move { store.step(now).await }.boxed());
     }
@@ -76,6 +89,7 @@ impl JobRunner {
             Ok(JobStep::More) => {
                 self.backoff.succeeded();
                 self.pending = true;
+                self.not_before = Some(now + now.since(self.began));
             }
             Ok(JobStep::NotBefore(at)) => {
                 self.backoff.succeeded();
@@ -132,6 +146,17 @@ mod tests {
             runner.finish(Ok(answer), at(now));
         }
         began
+    }
+
+    #[test]
+    fn a_pause_is_as_long_as_the_step_before_it() {
+        let mut runner = runner();
+        runner.begin(at(100));
+        runner.finish(Ok(JobStep::More), at(120));
+        assert_eq!(runner.wake_at(at(120)), Some(at(140)));
+        assert!(!steps(&mut runner, 139, JobStep::More));
+        assert!(steps(&mut runner, 140, JobStep::More), "which took no time");
+        assert!(steps(&mut runner, 140, JobStep::Idle));
     }
 
     #[test]
