@@ -3,19 +3,20 @@
 //! Other rows are tests of their own in the modules beside this one, which name them.
 
 use everhook_domain::attempt::Trigger;
+use everhook_domain::bulk::BulkKind::Acknowledge;
 use everhook_domain::delivery::CancelReason::{EndpointDeleted, Requested};
 use everhook_domain::delivery::{Dead, DeadReason, Due, IllegalStep, State};
 use everhook_domain::endpoint::EndpointVerb::{Delete, Disable, Enable, Pause};
 use everhook_domain::schedule::Schedule;
 use everhook_store::{
-    Act, DeliveryQuery, PageRequest, Refusal, Settled, StatusFilter, StoreError, StorePolicy,
-    Wanted,
+    Act, DeliveryQuery, DeliveryRecord, JobStep, PageRequest, Refusal, Settled, StatusFilter,
+    StoreError, StorePolicy, Wanted,
 };
 
 use crate::backend::Kind;
 use crate::sketch::{TYPE, claim, event, events, keyed, ms, publish_in, secs};
 use crate::world::{World, done};
-use crate::{Case, case};
+use crate::{Case, bulk, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -30,6 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(case_083_the_same_event_twice_is_one_delivery),
         case(case_099_a_key_means_something_for_a_day),
         case(case_104_a_replay_at_a_disabled_endpoint_ends),
+        case(case_106_acknowledging_thousands_touches_no_other_row),
     ]
 }
 
@@ -254,4 +256,36 @@ fn case_104_a_replay_at_a_disabled_endpoint_ends(kind: Kind) {
     assert_eq!(again.state, State::Due(Due { at: world.now, cause: Trigger::Replay }));
     world.send(endpoint, 500);
     assert!(matches!(world.state(dead), State::Dead(_)));
+}
+
+fn case_106_acknowledging_thousands_touches_no_other_row(kind: Kind) {
+    let mut world = bulk::strict(kind);
+    let [endpoint, other] = [world.endpoint(), world.endpoint()];
+    world.publish(events(600));
+    let claim = |endpoint, fresh| world.claim(Wanted { endpoint, fresh, retry: 0, suspect: 0 }).0;
+    world.finish_all(&claim(endpoint, 600), 500);
+    world.finish_all(&claim(other, 200), 200);
+    world.finish_all(&claim(other, 200), 500);
+    let list = |world: &World, query| world.deliveries_of(&world.tenant, query);
+    let to = |endpoint| DeliveryQuery { endpoint: Some(endpoint), ..DeliveryQuery::default() };
+    let before = list(&world, to(other));
+    let filter = DeliveryQuery { status: Some(StatusFilter::Dead), ..to(endpoint) };
+    let started = bulk::try_start(&world, bulk::request(&world, Acknowledge, filter)).unwrap();
+    assert_eq!(started.matched, Some(600));
+    let is_noted = |row: &&DeliveryRecord| {
+        matches!(row.state, State::Dead(Dead { acknowledged_at: Some(_), .. }))
+    };
+    let mut noted = Vec::new();
+    loop {
+        match world.job_step() {
+            JobStep::More => {}
+            JobStep::NotBefore(at) => world.now = at + secs(1),
+            JobStep::Idle => break,
+        }
+        let dead = list(&world, bulk::with_status(StatusFilter::Dead));
+        assert_eq!(dead.len(), 800, "they stay dead, and are found under it all the time");
+        noted.push(dead.iter().filter(is_noted).count());
+    }
+    assert!(noted.len() > 2 && noted.is_sorted() && noted.last() == Some(&600), "{noted:?}");
+    assert_eq!(list(&world, to(other)), before, "no other row has changed");
 }

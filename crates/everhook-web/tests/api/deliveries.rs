@@ -51,6 +51,52 @@ async fn the_shape_of_a_delivery_that_waits() {
     assert_eq!(read(&api, &id).await, expected);
 }
 
+/// Every text in it that is a time, by the name of its member.
+fn times(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                match value {
+                    Value::String(time) if name.ends_with("_at") || name == "timestamp" => {
+                        found.push(time.clone());
+                    }
+                    other => times(other, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| times(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[tokio::test]
+async fn case_107_times_carry_their_zone_and_the_next_attempt_is_when_it_says() {
+    let api = Api::new();
+    let endpoint = api.endpoint().await;
+    let event = api.event("a").await;
+    assert_eq!(api.deliver(&endpoint, &answered(500)).await, 1);
+    let id = api.list("/api/v1/deliveries").await.remove(0);
+    let mut found = Vec::new();
+    for path in [
+        format!("/api/v1/deliveries/{id}"),
+        format!("/api/v1/events/{event}"),
+        format!("/api/v1/endpoints/{endpoint}"),
+    ] {
+        times(&api.get(&path).await.expect(StatusCode::OK), &mut found);
+    }
+    assert!(found.len() >= 6, "{found:?}");
+    for time in &found {
+        assert!(time.len() == 24 && time.ends_with('Z'), "{time} is UTC and says so");
+    }
+    assert_eq!(read(&api, &id).await["next_attempt_at"], "2026-01-01T00:01:00.000Z");
+    api.advance_ms(60_000 - 1);
+    assert_eq!(api.deliver(&endpoint, &answered(200)).await, 0, "not a millisecond earlier");
+    api.advance_ms(1);
+    assert_eq!(api.deliver(&endpoint, &answered(200)).await, 1);
+    let attempts = &read(&api, &id).await["attempts"];
+    assert_eq!(attempts[1]["started_at"], "2026-01-01T00:01:00.000Z");
+}
+
 #[tokio::test]
 async fn what_a_due_delivery_waits_for() {
     let api = Api::new();
