@@ -1,5 +1,5 @@
--- The failures of an endpoint since its last success. One that never failed has no row, and one that
--- goes on succeeding is never written.
+-- The failures of an endpoint since its last success. One that never failed has no row, and one
+-- that goes on succeeding is never written.
 CREATE TABLE endpoint_health (
     endpoint             uuid PRIMARY KEY,
     consecutive_failures integer NOT NULL,

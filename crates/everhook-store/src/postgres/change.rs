@@ -204,7 +204,8 @@ async fn act_on_endpoint(
 }
 
 /// Disables an endpoint that was not, and tells of it. What waits for it is cancelled by a job,
-/// what is on its way when its lease ends without success. The transaction has the directory for itself.
+/// what is on its way when its lease ends without success. The transaction has the directory for
+/// itself.
 pub(super) async fn disable(
     tx: &mut Tx,
     old: &Endpoint,

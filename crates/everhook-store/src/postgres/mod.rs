@@ -42,14 +42,12 @@ mod sealing;
 mod sweep;
 mod tx;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::endpoint::Endpoint;
-use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -60,10 +58,7 @@ use crate::directory::{Change, Directory, DirectoryStore};
 use crate::error::StoreError;
 use crate::handoff::Handoff;
 use crate::jobs::{JobStep, Jobs};
-use crate::reading::{
-    DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
-    PageRequest, Reading, StoreHealth,
-};
+use crate::reading::DeliveryRecord;
 use crate::route;
 use crate::seal::Sealer;
 use crate::sending::{
@@ -426,84 +421,6 @@ impl Jobs for PostgresStore {
         let mut tx = self.begin(Access::Write, now).await?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let done = jobs::step(&mut tx, turn).await;
-        self.end(tx, done).await
-    }
-}
-
-#[async_trait]
-impl Reading for PostgresStore {
-    async fn event(
-        &self,
-        tenant: TenantId,
-        event: EventId,
-    ) -> Result<Option<EventDetail>, StoreError> {
-        let mut tx = self.read(&tenant).await?;
-        let done = reading::event(&mut tx, &tenant, event).await;
-        self.end(tx, done).await
-    }
-
-    async fn events(
-        &self,
-        tenant: TenantId,
-        query: EventQuery,
-        page: PageRequest,
-    ) -> Result<Page<EventRecord>, StoreError> {
-        let mut tx = self.read(&tenant).await?;
-        let done = reading::events(&mut tx, &tenant, &query, page).await;
-        self.end(tx, done).await
-    }
-
-    async fn delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-    ) -> Result<Option<DeliveryDetail>, StoreError> {
-        let mut tx = self.read(&tenant).await?;
-        let done = reading::delivery(&mut tx, &tenant, delivery).await;
-        self.end(tx, done).await
-    }
-
-    async fn deliveries(
-        &self,
-        tenant: TenantId,
-        query: DeliveryQuery,
-        page: PageRequest,
-    ) -> Result<Page<DeliveryRecord>, StoreError> {
-        let mut tx = self.read(&tenant).await?;
-        let done = reading::deliveries(&mut tx, &tenant, &query, page).await;
-        self.end(tx, done).await
-    }
-
-    async fn endpoint_health(
-        &self,
-        tenant: TenantId,
-        mut endpoints: Vec<EndpointId>,
-    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError> {
-        let mut tx = self.read(&tenant).await?;
-        endpoints.retain(|endpoint| tx.directory.endpoint_of(&tenant, *endpoint).is_some());
-        let done = health::read(&mut tx.connection, &endpoints).await;
-        self.end(tx, done).await
-    }
-
-    async fn health(&self) -> Result<StoreHealth, StoreError> {
-        let writable = self.probe().await.is_ok();
-        let oldest_due = match self.begin(Access::Read, Timestamp::default()).await {
-            Ok(mut tx) => {
-                let done = reading::oldest_due(&mut tx).await;
-                self.end(tx, done).await?
-            }
-            // It cannot be reached: that is what `writable` says.
-            Err(_) => None,
-        };
-        Ok(StoreHealth { writable, oldest_due })
-    }
-}
-
-impl PostgresStore {
-    /// Writes something, to see whether the database takes writes.
-    async fn probe(&self) -> Result<(), StoreError> {
-        let mut tx = self.begin(Access::Write, Timestamp::default()).await?;
-        let done = schema::set_meta(&mut tx.connection, "probe", 1).await;
         self.end(tx, done).await
     }
 }

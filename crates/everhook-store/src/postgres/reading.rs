@@ -1,10 +1,14 @@
 //! Single things and lists. A list looks at a bounded number of rows, newest first by id; ids are
 //! led by time, so that a span of time is a span of ids.
 
+use std::collections::HashMap;
+
+use async_trait::async_trait;
 use bytes::Bytes;
 use everhook_domain::endpoint::EndpointState;
 use everhook_domain::event::EventType;
-use everhook_domain::id::{DeliveryId, EventId, SEQUENCE_MAX};
+use everhook_domain::health::EndpointHealth;
+use everhook_domain::id::{DeliveryId, EndpointId, EventId, SEQUENCE_MAX};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use tokio_postgres::Row;
@@ -13,19 +17,98 @@ use tokio_postgres::types::ToSql;
 use super::failure::VerbError;
 use super::number::{Bits, count, size};
 use super::row::{COLUMNS, DeliveryRow};
-use super::tx::Tx;
-use super::{lease, record};
+use super::tx::{Access, Tx};
+use super::{PostgresStore, health, lease, record, schema};
 use crate::code::{self, status};
+use crate::error::StoreError;
 use crate::reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
-    PageRequest, Position, StatusFilter,
+    PageRequest, Position, Reading, StatusFilter, StoreHealth,
 };
 
 /// What [`read_event`] reads, in its order.
 const EVENT_COLUMNS: &str = "id, type, origin, happened_at, source_event_id, deliveries";
 
+#[async_trait]
+impl Reading for PostgresStore {
+    async fn event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+    ) -> Result<Option<EventDetail>, StoreError> {
+        let mut tx = self.read(&tenant).await?;
+        let done = find_event(&mut tx, &tenant, event).await;
+        self.end(tx, done).await
+    }
+
+    async fn events(
+        &self,
+        tenant: TenantId,
+        query: EventQuery,
+        page: PageRequest,
+    ) -> Result<Page<EventRecord>, StoreError> {
+        let mut tx = self.read(&tenant).await?;
+        let done = events(&mut tx, &tenant, &query, page).await;
+        self.end(tx, done).await
+    }
+
+    async fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Result<Option<DeliveryDetail>, StoreError> {
+        let mut tx = self.read(&tenant).await?;
+        let done = find_delivery(&mut tx, &tenant, delivery).await;
+        self.end(tx, done).await
+    }
+
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        query: DeliveryQuery,
+        page: PageRequest,
+    ) -> Result<Page<DeliveryRecord>, StoreError> {
+        let mut tx = self.read(&tenant).await?;
+        let done = deliveries(&mut tx, &tenant, &query, page).await;
+        self.end(tx, done).await
+    }
+
+    async fn endpoint_health(
+        &self,
+        tenant: TenantId,
+        mut endpoints: Vec<EndpointId>,
+    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError> {
+        let mut tx = self.read(&tenant).await?;
+        endpoints.retain(|endpoint| tx.directory.endpoint_of(&tenant, *endpoint).is_some());
+        let done = health::read(&mut tx.connection, &endpoints).await;
+        self.end(tx, done).await
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        let writable = self.probe().await.is_ok();
+        let oldest_due = match self.begin(Access::Read, Timestamp::default()).await {
+            Ok(mut tx) => {
+                let done = oldest_due(&mut tx).await;
+                self.end(tx, done).await?
+            }
+            // It cannot be reached: that is what `writable` says.
+            Err(_) => None,
+        };
+        Ok(StoreHealth { writable, oldest_due })
+    }
+}
+
+impl PostgresStore {
+    /// Writes something, to see whether the database takes writes.
+    async fn probe(&self) -> Result<(), StoreError> {
+        let mut tx = self.begin(Access::Write, Timestamp::default()).await?;
+        let done = schema::set_meta(&mut tx.connection, "probe", 1).await;
+        self.end(tx, done).await
+    }
+}
+
 /// An event of this tenant.
-pub(super) async fn event(
+async fn find_event(
     tx: &mut Tx,
     tenant: &TenantId,
     event: EventId,
@@ -39,7 +122,7 @@ pub(super) async fn event(
 }
 
 /// A delivery of this tenant.
-pub(super) async fn delivery(
+async fn find_delivery(
     tx: &mut Tx,
     tenant: &TenantId,
     delivery: DeliveryId,
@@ -53,7 +136,7 @@ pub(super) async fn delivery(
 }
 
 /// A tenant's events, newest first.
-pub(super) async fn events(
+async fn events(
     tx: &mut Tx,
     tenant: &TenantId,
     query: &EventQuery,
@@ -69,7 +152,7 @@ pub(super) async fn events(
 }
 
 /// A tenant's deliveries, newest first.
-pub(super) async fn deliveries(
+async fn deliveries(
     tx: &mut Tx,
     tenant: &TenantId,
     query: &DeliveryQuery,
