@@ -11,17 +11,51 @@ use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::subscription::Facts;
 use everhook_domain::tenant::TenantId;
 
+use super::claimed;
 use super::failure::VerbError;
 use super::number::Bits;
 use super::row::{self, COLUMNS, DeliveryRow};
 use super::tx::Tx;
+use crate::claim::{Claim, Claimed};
 use crate::code;
 use crate::error::Refusal;
 use crate::reading::DeliveryRecord;
 use crate::sending::{Act, SentAgain};
 
+/// `act` under its claim.
+pub(super) async fn acted(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    delivery: DeliveryId,
+    act: Act,
+    claim: Option<&Claim<DeliveryRecord>>,
+) -> Result<Claimed<DeliveryRecord>, VerbError> {
+    tx.tenant(tenant)?;
+    if let Some(answered) = claimed::earlier(tx, claim).await? {
+        return Ok(answered);
+    }
+    let record = self::act(tx, tenant, delivery, act).await?;
+    claimed::done(tx, claim, record).await
+}
+
+/// `send_again` under its claim.
+pub(super) async fn sent_again(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    event: EventId,
+    endpoint: Option<EndpointId>,
+    claim: Option<&Claim<SentAgain>>,
+) -> Result<Claimed<SentAgain>, VerbError> {
+    tx.tenant(tenant)?;
+    if let Some(answered) = claimed::earlier(tx, claim).await? {
+        return Ok(answered);
+    }
+    let sent = send_again(tx, tenant, event, endpoint).await?;
+    claimed::done(tx, claim, sent).await
+}
+
 /// `act`.
-pub(super) async fn act(
+async fn act(
     tx: &mut Tx,
     tenant: &TenantId,
     delivery: DeliveryId,
@@ -41,7 +75,7 @@ pub(super) async fn act(
 }
 
 /// `send_again`.
-pub(super) async fn send_again(
+async fn send_again(
     tx: &mut Tx,
     tenant: &TenantId,
     event: EventId,

@@ -333,7 +333,7 @@ impl Sending for PostgresStore {
         now: Timestamp,
     ) -> Result<Claimed<DeliveryRecord>, StoreError> {
         let mut tx = self.begin(Access::Write, now).await?;
-        let done = acted(&mut tx, &tenant, delivery, act, claim.as_ref()).await;
+        let done = act::acted(&mut tx, &tenant, delivery, act, claim.as_ref()).await;
         self.end(tx, done).await
     }
 
@@ -346,41 +346,9 @@ impl Sending for PostgresStore {
         now: Timestamp,
     ) -> Result<Claimed<SentAgain>, StoreError> {
         let mut tx = self.begin(Access::Write, now).await?;
-        let done = sent_again(&mut tx, &tenant, event, endpoint, claim.as_ref()).await;
+        let done = act::sent_again(&mut tx, &tenant, event, endpoint, claim.as_ref()).await;
         self.end(tx, done).await
     }
-}
-
-/// `act` under its claim.
-async fn acted(
-    tx: &mut Tx,
-    tenant: &TenantId,
-    delivery: DeliveryId,
-    act: Act,
-    claim: Option<&Claim<DeliveryRecord>>,
-) -> Result<Claimed<DeliveryRecord>, VerbError> {
-    tx.tenant(tenant)?;
-    if let Some(answered) = claimed::earlier(tx, claim).await? {
-        return Ok(answered);
-    }
-    let record = act::act(tx, tenant, delivery, act).await?;
-    claimed::done(tx, claim, record).await
-}
-
-/// `send_again` under its claim.
-async fn sent_again(
-    tx: &mut Tx,
-    tenant: &TenantId,
-    event: EventId,
-    endpoint: Option<EndpointId>,
-    claim: Option<&Claim<SentAgain>>,
-) -> Result<Claimed<SentAgain>, VerbError> {
-    tx.tenant(tenant)?;
-    if let Some(answered) = claimed::earlier(tx, claim).await? {
-        return Ok(answered);
-    }
-    let sent = act::send_again(tx, tenant, event, endpoint).await?;
-    claimed::done(tx, claim, sent).await
 }
 
 #[async_trait]
