@@ -44,6 +44,9 @@ pub(super) fn begin(tx: &mut Tx<'_>, tenant: i64) -> Result<(), VerbError> {
     Ok(())
 }
 
+/// An endpoint has at most one row in each of three tables.
+const ROWS_OF_ENDPOINT: u32 = 3;
+
 /// One step of the first erasure.
 pub(super) fn step(tx: &mut Tx<'_>, _now: Timestamp) -> Result<JobStep, VerbError> {
     let erasure = tx
@@ -89,7 +92,8 @@ fn found(connection: &Connection, erasure: &Erasure) -> rusqlite::Result<(Vec<i6
     let mut found =
         statement.query(params![erasure.tenant, erasure.last_row, erasure.end_row, SCAN_ROWS])?;
     let (mut rows, mut looked_at, mut last) = (Vec::new(), 0, erasure.last_row);
-    while rows.len() < STEP_ROWS as usize
+    let most = if table == "endpoints" { STEP_ROWS / ROWS_OF_ENDPOINT } else { STEP_ROWS } as usize;
+    while rows.len() < most
         && let Some(row) = found.next()?
     {
         last = row.get(0)?;
@@ -98,7 +102,7 @@ fn found(connection: &Connection, erasure: &Erasure) -> rusqlite::Result<(Vec<i6
             rows.push(last);
         }
     }
-    let at_the_end = looked_at < SCAN_ROWS && rows.len() < STEP_ROWS as usize;
+    let at_the_end = looked_at < SCAN_ROWS && rows.len() < most;
     Ok((rows, if at_the_end { erasure.end_row } else { last }))
 }
 
