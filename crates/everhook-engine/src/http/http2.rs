@@ -47,7 +47,7 @@ struct Life {
     clock: Arc<dyn Clock>,
     /// Whether it can carry no more requests: it has ended, or is not trusted to answer.
     over: AtomicBool,
-    /// Milliseconds of monotonic time when something last came in, or was last waited for anew.
+    /// Nanoseconds of monotonic time when something last came in, or was last waited for anew.
     quiet_since: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl Http2 {
         let life = Arc::new(Life {
             clock,
             over: AtomicBool::new(false),
-            quiet_since: AtomicU64::new(millis(born)),
+            quiet_since: AtomicU64::new(nanos(born)),
         });
         let ear = Arc::clone(&life);
         let stream = Overheard::new(stream, move || ear.hear());
@@ -111,7 +111,7 @@ impl Http2 {
 
     /// The monotonic time since which nothing has come in, though something is waited for.
     pub(super) fn quiet_since(&self) -> Duration {
-        Duration::from_millis(self.life.quiet_since.load(Relaxed))
+        Duration::from_nanos(self.life.quiet_since.load(Relaxed))
     }
 
     /// A request begins while no other waits: the silence before it means nothing.
@@ -153,7 +153,7 @@ impl Http2 {
 
 impl Life {
     fn hear(&self) {
-        self.quiet_since.store(millis(self.clock.monotonic()), Relaxed);
+        self.quiet_since.store(nanos(self.clock.monotonic()), Relaxed);
     }
 }
 
@@ -188,6 +188,7 @@ fn multiplexed(request: Request<Bytes>) -> Result<(Request<()>, Bytes), Failure>
     Ok((Request::from_parts(parts, ()), body))
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// Exact: an answer in the same millisecond as a request is an answer after it.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
