@@ -231,9 +231,8 @@ impl CustomHeaders {
         if problems.is_empty() { Ok(Self(headers)) } else { Err(problems) }
     }
 
-    /// Reads the stored form, which serialising writes. Names and values must be legal; whether a
-    /// name is reserved was asked when it was saved, and is not asked again, because the prefix may
-    /// have been changed since.
+    /// Reads the stored form, which serialising writes. Names and values must be legal, and no name
+    /// one that is always reserved; the prefix is not asked, because it may have been changed since.
     ///
     /// # Errors
     /// The first broken rule with the header's name, for a person; never a value.
@@ -244,8 +243,9 @@ impl CustomHeaders {
         for (name, value) in pairs {
             let broken = |rule| InvalidHeader { name: Some(name.clone()), rule }.to_string();
             let parsed = parse_name(&name).map_err(broken)?;
-            if headers.iter().any(|(other, _)| *other == parsed) {
-                return Err(broken(HeaderRule::Twice));
+            let twice = headers.iter().any(|(other, _)| *other == parsed);
+            if let Some(rule) = always_reserved(&parsed).or(twice.then_some(HeaderRule::Twice)) {
+                return Err(broken(rule));
             }
             headers.push((parsed, parse_value(&value).map_err(broken)?));
         }
@@ -267,10 +267,15 @@ fn parse_name(name: &str) -> Result<HeaderName, HeaderRule> {
 
 /// Why the name is not the customer's to set, if so.
 fn reserved(name: &HeaderName, prefix: &HeaderPrefix) -> Option<HeaderRule> {
+    always_reserved(name).or(prefix.covers(name).then_some(HeaderRule::Ours))
+}
+
+/// The same, whatever the prefix is.
+fn always_reserved(name: &HeaderName) -> Option<HeaderRule> {
     let text = name.as_str();
     if HOP_BY_HOP.contains(&text) || text.starts_with(PROXY) {
         Some(HeaderRule::HopByHop)
-    } else if OURS.contains(&text) || text.starts_with(STANDARD_WEBHOOKS) || prefix.covers(name) {
+    } else if OURS.contains(&text) || text.starts_with(STANDARD_WEBHOOKS) {
         Some(HeaderRule::Ours)
     } else {
         None

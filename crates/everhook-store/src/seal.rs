@@ -263,9 +263,12 @@ impl Sealer {
             return Ok(Opened::Text(stored.to_owned()));
         };
         let (needed, encoded) = rest.split_once(':').unwrap_or((rest, ""));
+        if needed.len() != 2 * KEY_ID_BYTES || !needed.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Ok(Opened::Damaged);
+        }
         let known = self.keys().find(|key| key.id == needed).ok_or_else(|| MissingKey {
             endpoint: owner.endpoint,
-            needed: needed.escape_default().to_string(),
+            needed: needed.to_owned(),
             given: self.given(),
         })?;
         let text = unsealed(known, associated(owner, column), encoded);

@@ -145,10 +145,10 @@ impl EndpointSettings {
 
     /// Reads the stored form. Neither `https_only` nor the header prefix is asked: a setting made
     /// later does not change what was accepted earlier. What cannot be used is named in
-    /// [`EndpointSettings::unusable`] and stands as something harmless; of a text that is not JSON
-    /// nothing can be.
+    /// [`EndpointSettings::unusable`] and stands as something harmless; of a text that is not a JSON
+    /// object nothing can be.
     pub fn from_stored(text: &str) -> Self {
-        let mut members: Members = serde_json::from_str(text).unwrap_or_default();
+        let mut members: Members = serde_json::from_str(text).unwrap_or_else(|_| unreadable());
         let mut unusable = Unusable::default();
         let url = members.remove("url").unwrap_or_else(|| RawValue::NULL.to_owned());
         let url = unusable.read(Part::Url, url, |json| read_url(json).map(Some));
@@ -178,6 +178,20 @@ impl EndpointSettings {
             unusable,
         }
     }
+}
+
+/// Members none of which can be used: nothing that was set may be taken for not having been set.
+fn unreadable() -> Members {
+    let no_value = || RawValue::from_string("false".to_owned()).unwrap_or_default();
+    let parts = [
+        Part::Url,
+        Part::Description,
+        Part::Headers,
+        Part::CaCertificates,
+        Part::RequestsPerSecond,
+        Part::MaxInFlight,
+    ];
+    parts.map(|part| (part.as_str().to_owned(), no_value())).into()
 }
 
 /// Reads the three lists. One that is missing in an object is the default one; where there is no
@@ -272,6 +286,9 @@ mod tests {
             (r#""headers":{"x a":"hunter2"}"#, Part::Headers),
             (r#""headers":{"x-a":["hunter2"]}"#, Part::Headers),
             (r#""headers":"hunter2""#, Part::Headers),
+            (r#""headers":{"content-length":"1"}"#, Part::Headers),
+            (r#""headers":{"Host":"evil"}"#, Part::Headers),
+            (r#""headers":{"webhook-id":"hunter2"}"#, Part::Headers),
             (r#""description":5"#, Part::Description),
             (r#""requests_per_second":"hunter2""#, Part::RequestsPerSecond),
             (r#""requests_per_second":0"#, Part::RequestsPerSecond),
@@ -314,7 +331,17 @@ mod tests {
 
     #[test]
     fn of_what_is_not_json_nothing_can_be_used() {
-        let all = [Part::Url, Part::EventTypes, Part::Sources, Part::Conditions];
+        let all = [
+            Part::Url,
+            Part::Description,
+            Part::Headers,
+            Part::CaCertificates,
+            Part::RequestsPerSecond,
+            Part::MaxInFlight,
+            Part::EventTypes,
+            Part::Sources,
+            Part::Conditions,
+        ];
         for text in ["", "hunter2", "[]", "{\"url\"", "null"] {
             assert!(!wants(&check(text, &all)), "{text}");
         }

@@ -16,7 +16,7 @@ const STEP_ROWS: u32 = 500;
 type Stored = (i64, String, String);
 
 /// Seals anew, a bounded number of endpoints a transaction. What it replaces is overwritten in the
-/// file; what was in pages that were given up earlier stays there until they are used again.
+/// file; what was in pages that were given up before this version ran stays until they are used.
 pub(super) fn renew(connection: &Connection, catalog: &Catalog) -> Result<(), OpenError> {
     let Some(mark) = catalog.sealer.current_mark() else { return Ok(()) };
     connection.pragma_update(None, "secure_delete", true)?;
@@ -37,6 +37,9 @@ pub(super) fn renew(connection: &Connection, catalog: &Catalog) -> Result<(), Op
         }
         transaction.commit()?;
     }
+    if renewed > 0 {
+        rewrite(connection)?;
+    }
     connection.pragma_update(None, "secure_delete", false)?;
     if renewed > 0 {
         // The log holds what was there before.
@@ -44,6 +47,19 @@ pub(super) fn renew(connection: &Connection, catalog: &Catalog) -> Result<(), Op
     }
     catalog.sealer.report_renewal(renewed, left);
     Ok(())
+}
+
+/// Writes the table anew while what is deleted is overwritten: a page that was split keeps a copy of
+/// what it gave away.
+fn rewrite(connection: &Connection) -> Result<(), OpenError> {
+    let transaction = connection.unchecked_transaction()?;
+    transaction.execute_batch(
+        "CREATE TEMP TABLE kept_endpoints AS SELECT * FROM endpoints;
+         DELETE FROM endpoints;
+         INSERT INTO endpoints SELECT * FROM kept_endpoints;
+         DROP TABLE kept_endpoints;",
+    )?;
+    Ok(transaction.commit()?)
 }
 
 /// The next endpoints that are not sealed under the current key.
