@@ -100,6 +100,8 @@ pub enum SkipReason {
     EndpointDisabled,
     /// Its endpoint is deleted.
     EndpointDeleted,
+    /// An unfinished bulk replay has it.
+    InBulkReplay,
     /// It is not dead any more.
     NotDead,
     /// It does not exist any more.

@@ -232,7 +232,7 @@ impl CustomHeaders {
     }
 
     /// Reads the stored form, which serialising writes. Names and values must be legal, and no name
-    /// one that is always reserved; the prefix is not asked, because it may have been changed since.
+    /// one that is always reserved; the prefix is not asked, because it may have been changed.
     ///
     /// # Errors
     /// The first broken rule with the header's name, for a person; never a value.

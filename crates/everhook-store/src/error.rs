@@ -43,8 +43,8 @@ pub enum Refusal {
     /// The default tenant stays.
     #[error("the tenant 'default' cannot be deleted: requests that name no tenant are its")]
     DefaultTenant,
-    /// The name is taken.
-    #[error("the name is taken")]
+    /// The id is taken.
+    #[error("the id is taken: choose another, or leave it out to be given one")]
     Taken,
     /// The tenant has as many endpoints as it may have.
     #[error(

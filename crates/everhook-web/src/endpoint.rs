@@ -27,9 +27,9 @@ use crate::json::{self, Members};
 use crate::problem::{FieldErrors, Problem};
 
 /// The most requests per second that an endpoint can be limited to.
-pub const REQUESTS_PER_SECOND_MAX: u32 = 100_000;
+pub const REQUESTS_PER_SECOND_MAX: u32 = 1_000_000;
 /// The most requests in flight that an endpoint can be limited to.
-pub const IN_FLIGHT_MAX: u32 = 10_000;
+pub const IN_FLIGHT_MAX: u32 = 65_536;
 
 /// What is shown in place of a credential.
 const MASK: &str = "***";

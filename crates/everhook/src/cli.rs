@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// Run the server
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
-    /// Watch it work: a server, an unreliable receiver and some events, in ten seconds
+    /// Watch it work: a server, an unreliable receiver and some events, in a few seconds
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Publish an event to a running server

@@ -145,8 +145,8 @@ impl EndpointSettings {
 
     /// Reads the stored form. Neither `https_only` nor the header prefix is asked: a setting made
     /// later does not change what was accepted earlier. What cannot be used is named in
-    /// [`EndpointSettings::unusable`] and stands as something harmless; of a text that is not a JSON
-    /// object nothing can be.
+    /// [`EndpointSettings::unusable`] and stands as something harmless; of a text that is not a
+    /// JSON object nothing can be.
     pub fn from_stored(text: &str) -> Self {
         let mut members: Members = serde_json::from_str(text).unwrap_or_else(|_| unreadable());
         let mut unusable = Unusable::default();

@@ -136,6 +136,15 @@ fn conditions_compare_by_value() {
 }
 
 #[test]
+fn a_test_is_for_nobody_who_only_names_it() {
+    for names in ["everhook.*", "everhook.test", "*"] {
+        let subscription = subscription(&format!(r#"{{"event_types":["{names}"]}}"#));
+        let facts = Facts::new(Origin::System, "everhook.test", None, b"{}");
+        assert!(!subscription.matches(&facts), "{names}");
+    }
+}
+
+#[test]
 fn all_conditions_must_hold_whatever_the_origin() {
     let both = subscription(
         r#"{"event_types":["*","everhook.*"],"sources":["s"],"conditions":[

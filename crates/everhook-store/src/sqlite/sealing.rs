@@ -49,8 +49,8 @@ pub(super) fn renew(connection: &Connection, catalog: &Catalog) -> Result<(), Op
     Ok(())
 }
 
-/// Writes the table anew while what is deleted is overwritten: a page that was split keeps a copy of
-/// what it gave away.
+/// Writes the table anew while what is deleted is overwritten: a page that was split keeps a copy
+/// of what it gave away.
 fn rewrite(connection: &Connection) -> Result<(), OpenError> {
     let transaction = connection.unchecked_transaction()?;
     transaction.execute_batch(

@@ -7,6 +7,7 @@ use crate::cli::{ConfigCheckArgs, ConfigCommand};
 use crate::config::{self, DEFAULT_FILE, Loaded, Problem, Problems, Sources};
 use crate::environment::Environment;
 use crate::exit::Failure;
+use crate::master_key;
 use crate::output;
 
 /// The variable that names the configuration file.
@@ -43,7 +44,8 @@ fn check(args: &ConfigCheckArgs, environment: &Environment) -> Result<(), Failur
 }
 
 /// Loads the configuration of this process: file, variables, and the given options. The admin
-/// token is checked with it, so that all problems are told at once.
+/// token and the master keys are checked with it, so that all problems are told at once, and before
+/// anything is begun.
 ///
 /// # Errors
 /// Everything that is wrong.
@@ -76,7 +78,13 @@ pub(crate) fn load(
     if let Err(failure) = token.and_then(|given| given.map(admin_token::check).transpose()) {
         noted(admin_token::VARIABLE, failure, "set it to a random text of 32 characters or more");
     }
-    match config::load(&sources) {
+    let loaded = config::load(&sources);
+    if let Ok(loaded) = &loaded
+        && let Err(failure) = master_key::sealer(&loaded.config.secrets)
+    {
+        noted("secrets", failure, "name the files of the keys, one key of 32 bytes in each");
+    }
+    match loaded {
         Ok(loaded) if problems.is_empty() => Ok(loaded),
         Ok(_) => Err(Problems(problems)),
         Err(Problems(more)) => {

@@ -232,7 +232,13 @@ fn what_peers_fail_18_a_master_key_that_is_not_one_is_refused_plainly() {
         assert_eq!(code, 2, "{path}: {stderr}");
         assert!(stderr.contains(expected) && stderr.contains(&path), "{path}: {stderr}");
         assert_silent("the refusal", stderr.as_bytes(), &[]);
+        let mut check = everhook(&["config", "check"]);
+        let (code, _, stderr) = ended(check.env("EVERHOOK_SECRETS_MASTER_KEY_FILE", &path));
+        assert_eq!(code, 2, "{path}: what would not start does not pass the check");
+        assert!(stderr.contains(expected) && stderr.contains(&path), "{path}: {stderr}");
     }
+    let begun = std::fs::read_dir(&dir.0).is_ok_and(|mut dir| dir.next().is_some());
+    assert!(!begun, "no token was made or shown");
     let mut check = everhook(&["config", "check"]);
     let (code, _, stderr) = ended(check.env("EVERHOOK_SECRETS_MASTER_KEY_FILES_OLD", "x"));
     assert_eq!(code, 2, "{stderr}");
@@ -250,6 +256,10 @@ fn a_master_key_is_set_replaced_and_missed() {
     let mut said = Said::start(&dir, &[token]);
     let body = json!({ "url": format!("http://{USER}:{PASSWORD}@a.example/") }).to_string();
     let (id, secret) = said.secret("/endpoints", &body);
+    // So many that pages of the database are split.
+    for _ in 0..300 {
+        said.call("POST", "/endpoints", &body);
+    }
     said.stop();
     let database = dir.0.join("everhook.db");
     let holds = |what: &str| {

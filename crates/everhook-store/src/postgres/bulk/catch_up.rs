@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use everhook_domain::attempt::Trigger;
-use everhook_domain::bulk::{BulkKind, BulkStatus, catches_up};
+use everhook_domain::bulk::{BulkKind, BulkStatus, SkipReason, catches_up};
 use everhook_domain::delivery::{Due, Input, Progress, State};
 use everhook_domain::endpoint::Endpoint;
 use everhook_domain::event::{self, EventType};
@@ -132,8 +132,11 @@ async fn there(
 
 /// Sends it again if the disabling cancelled it.
 async fn replay(tx: &mut Tx, bulk: &mut BulkRow, row: &mut DeliveryRow) -> Result<(), VerbError> {
-    if catches_up(&row.record.state) && !in_replay(tx, bulk, row.record.id).await? {
-        let outcome = skipped(tx.step(row, Input::Replay))?;
+    if catches_up(&row.record.state) {
+        let outcome = match in_replay(tx, bulk, row.record.id).await? {
+            true => Err(SkipReason::InBulkReplay),
+            false => skipped(tx.step(row, Input::Replay))?,
+        };
         bulk.record.tally.count(outcome);
     }
     Ok(())
@@ -167,6 +170,8 @@ async fn make(
         tx.hint(&record);
         row::insert(&mut tx.connection, &bulk.tenant, &[record]).await?;
         bulk.record.tally.count(Ok(()));
+    } else {
+        bulk.record.tally.count(Err(SkipReason::NotAllowed));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use everhook_domain::attempt::Trigger;
-use everhook_domain::bulk::{BulkKind, BulkStatus, catches_up};
+use everhook_domain::bulk::{BulkKind, BulkStatus, SkipReason, catches_up};
 use everhook_domain::delivery::{Due, Input, Progress, State};
 use everhook_domain::endpoint::Endpoint;
 use everhook_domain::event;
@@ -110,8 +110,11 @@ fn deliver(
         .query_row(params![first, last, to], DeliveryRow::read)
         .optional()?;
     if let Some(mut row) = there {
-        if catches_up(&row.state) && !in_replay(tx, &row)? {
-            let outcome = skipped(tx.step(&mut row, Input::Replay, now))?;
+        if catches_up(&row.state) {
+            let outcome = match in_replay(tx, &row)? {
+                true => Err(SkipReason::InBulkReplay),
+                false => skipped(tx.step(&mut row, Input::Replay, now))?,
+            };
             bulk.record.tally.count(outcome);
         }
         return Ok(());
@@ -123,6 +126,7 @@ fn deliver(
     let key = newest.unwrap_or(first) + 1;
     if key > last {
         // It has as many as an event can have.
+        bulk.record.tally.count(Err(SkipReason::NotAllowed));
         return Ok(());
     }
     let row = DeliveryRow {
