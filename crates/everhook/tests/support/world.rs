@@ -14,6 +14,11 @@ use super::{now, pause};
 
 /// Everything that is due must have been sent by then.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
+/// The same for those that are tried alone, because they were interrupted too often: they take
+/// turns, with a pause between two that doubles up to a minute while they fail.
+const SUSPECTS_LIMIT: Duration = Duration::from_secs(240);
+/// Interruptions in a round from which on a delivery is tried alone.
+const SUSPECT_FROM: u32 = 3;
 /// How long to wait before looking again whether something is left.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What a process is to end of comes to it by then, under load.
@@ -201,12 +206,14 @@ impl World {
         self.load.press_unanswered(address, life);
         let mut api = self.api();
         let query = self.since.as_ref().map_or(String::new(), |since| format!("&from={since}"));
-        let deadline = now() + DRAIN_LIMIT;
+        let began = now();
         // Read in one list: what is neither due nor leased there stays so.
         let listed = loop {
             let listed = api.deliveries(&query);
             let ended = listed.iter().all(Delivery::has_ended);
-            if ended || self.receiver.is_flooded() || now() > deadline {
+            let alone = |open: &Delivery| open.has_ended() || open.interruptions >= SUSPECT_FROM;
+            let limit = if listed.iter().all(alone) { SUSPECTS_LIMIT } else { DRAIN_LIMIT };
+            if ended || self.receiver.is_flooded() || now() > began + limit {
                 break listed;
             }
             let server = self.server.as_mut().expect("a running server");
