@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use everhook_domain::delivery::SUSPECT_FROM;
+
 use super::api::{Api, Delivery};
 use super::check::{self, Broken, Evidence, Life, Violation};
 use super::load::{Answers, Load, Said};
@@ -17,8 +19,6 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(30);
 /// The same for those that are tried alone, because they were interrupted too often: they take
 /// turns, with a pause between two that doubles up to a minute while they fail.
 const SUSPECTS_LIMIT: Duration = Duration::from_secs(240);
-/// Interruptions in a round from which on a delivery is tried alone.
-const SUSPECT_FROM: u32 = 3;
 /// How long to wait before looking again whether something is left.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What a process is to end of comes to it by then, under load.
