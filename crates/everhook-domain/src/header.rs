@@ -270,10 +270,20 @@ fn reserved(name: &HeaderName, prefix: &HeaderPrefix) -> Option<HeaderRule> {
     always_reserved(name).or(prefix.covers(name).then_some(HeaderRule::Ours))
 }
 
+/// Whether it is about one connection, not the request.
+pub(crate) fn belongs_to_a_connection(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(&name.as_str()) || name.as_str().starts_with(PROXY)
+}
+
+/// Whether a header of this name says something of the webhook that only we say.
+pub(crate) fn is_ours(name: &HeaderName, prefix: &HeaderPrefix) -> bool {
+    name.as_str().starts_with(STANDARD_WEBHOOKS) || prefix.covers(name)
+}
+
 /// The same, whatever the prefix is.
 fn always_reserved(name: &HeaderName) -> Option<HeaderRule> {
     let text = name.as_str();
-    if HOP_BY_HOP.contains(&text) || text.starts_with(PROXY) {
+    if belongs_to_a_connection(name) {
         Some(HeaderRule::HopByHop)
     } else if OURS.contains(&text) || text.starts_with(STANDARD_WEBHOOKS) {
         Some(HeaderRule::Ours)

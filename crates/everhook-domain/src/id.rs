@@ -43,6 +43,11 @@ pub type DeliveryId = Id<kind::Delivery>;
 /// The id of a bulk replay, and of other work on many deliveries, `rpl_…`.
 pub type ReplayId = Id<kind::Replay>;
 
+/// The id of a source, `src_…`.
+pub type SourceId = Id<kind::Source>;
+/// The id of a receipt, `rcp_…`: its event's, under another prefix.
+pub type ReceiptId = Id<kind::Receipt>;
+
 /// The kinds of ids.
 pub mod kind {
     use super::Kind;
@@ -59,6 +64,12 @@ pub mod kind {
     /// Bulk replays.
     #[derive(Debug)]
     pub enum Replay {}
+    /// Sources.
+    #[derive(Debug)]
+    pub enum Source {}
+    /// Receipts.
+    #[derive(Debug)]
+    pub enum Receipt {}
     /// Tenants whose makers chose no id.
     #[derive(Debug)]
     pub enum Tenant {}
@@ -78,6 +89,14 @@ pub mod kind {
     impl Kind for Replay {
         const PREFIX: &'static str = "rpl_";
         const NAME: &'static str = "replay";
+    }
+    impl Kind for Source {
+        const PREFIX: &'static str = "src_";
+        const NAME: &'static str = "source";
+    }
+    impl Kind for Receipt {
+        const PREFIX: &'static str = "rcp_";
+        const NAME: &'static str = "receipt";
     }
     impl Kind for Tenant {
         const PREFIX: &'static str = "ten_";
@@ -141,6 +160,20 @@ impl Id<kind::Event> {
     /// The id of this event's delivery number `ordinal` (1 or more).
     pub const fn delivery(self, ordinal: u16) -> DeliveryId {
         Id((self.0 & !0xffff) | ordinal as u128, PhantomData)
+    }
+}
+
+impl Id<kind::Event> {
+    /// The id of the receipt of this event, if it was received.
+    pub const fn receipt(self) -> ReceiptId {
+        Id(self.0, PhantomData)
+    }
+}
+
+impl Id<kind::Receipt> {
+    /// The id of the event that was received.
+    pub const fn event(self) -> EventId {
+        Id(self.0, PhantomData)
     }
 }
 

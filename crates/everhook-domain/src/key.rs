@@ -16,6 +16,12 @@ pub enum KeySpace {
     SourceEventId,
     /// An `Idempotency-Key`: one effect in its lifetime.
     Idempotency,
+    /// What identifies a received event within its source: one receipt in the window.
+    Receipt,
+    /// A key and the content that came with it: a conflict's own retries are its duplicates.
+    ReceiptContent,
+    /// The signed bytes of a received event whose key is not signed.
+    SignedBytes,
 }
 
 impl KeySpace {
@@ -23,6 +29,9 @@ impl KeySpace {
         match self {
             Self::SourceEventId => "source-event-id",
             Self::Idempotency => "idempotency",
+            Self::Receipt => "receipt",
+            Self::ReceiptContent => "receipt-content",
+            Self::SignedBytes => "signed-bytes",
         }
     }
 }

@@ -16,6 +16,8 @@
 //! | [`certificate`] | which authorities an endpoint may have of its own |
 //! | [`header`] | which custom headers may be set |
 //! | [`address`] | which IP addresses may be connected to |
+//! | [`source`] | where webhooks come in, and with which settings |
+//! | [`inbound`] | what a webhook of a provider is: genuine, seen before, which event |
 //! | [`secret`] | signing secrets and their rotation |
 //! | [`signature`] | the Standard Webhooks signature |
 //! | [`schedule`] | when the attempts of a round are due |
@@ -41,11 +43,13 @@ pub mod header;
 pub mod health;
 pub mod id;
 pub mod idempotency;
+pub mod inbound;
 pub mod key;
 pub mod retry_after;
 pub mod schedule;
 pub mod secret;
 pub mod signature;
+pub mod source;
 pub mod subscription;
 pub mod system_event;
 pub mod tenant;

@@ -174,6 +174,11 @@ impl JsonPointer {
         &self.text
     }
 
+    /// The reference tokens, unescaped.
+    pub(crate) fn tokens(&self) -> &[String] {
+        &self.tokens
+    }
+
     /// The part of the value that it names, if there is one.
     fn find<'v, 'a>(&self, value: &'v Json<'a>) -> Option<&'v Json<'a>> {
         self.tokens.iter().try_fold(value, |value, token| match value {
@@ -186,7 +191,7 @@ impl JsonPointer {
 
 /// An array index (RFC 6901 §4): digits without a leading zero. `-` is the place after the last
 /// item, where nothing is.
-fn array_index(token: &str) -> Option<usize> {
+pub(crate) fn array_index(token: &str) -> Option<usize> {
     let plain = token.bytes().all(|b| b.is_ascii_digit());
     let canonical = token == "0" || !token.starts_with('0');
     if plain && canonical { token.parse().ok() } else { None }

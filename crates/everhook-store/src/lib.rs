@@ -27,6 +27,7 @@ mod jobs;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod reading;
+mod receiving;
 mod route;
 mod seal;
 mod sending;
@@ -42,6 +43,10 @@ pub use jobs::{JobStep, Jobs};
 pub use reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
     PageRequest, Position, Reading, StatusFilter, StoreHealth,
+};
+pub use receiving::{
+    Decision, NewReceipt, ReceiptQuery, ReceiptReason, ReceiptRecord, ReceiptStatus, Receive,
+    Received, Receiving, Verdict,
 };
 pub use seal::{Entropy, InvalidMasterKey, MasterKey, MissingKey, Sealer};
 pub use sending::{

@@ -1,0 +1,108 @@
+//! The headers of a received request that go on with it to the endpoints.
+//!
+//! They are the end-to-end headers as they came, the provider's signature among them. Left out are
+//! those that belong to one connection, that a proxy or we describe the message with, that carry
+//! credentials meant for us, and those whose names are ours.
+
+use std::fmt;
+
+use base64::Engine;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+
+use crate::header::{self, HeaderPrefix};
+use crate::secret::BASE64;
+
+/// Names that are never forwarded, besides those that are ours or belong to one connection.
+const LEFT_OUT: [&str; 6] =
+    ["host", "content-length", "cookie", "forwarded", "authorization", "expect"];
+
+/// Headers that go on, in the order in which they came. Values are bytes.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ForwardedHeaders(Vec<(HeaderName, HeaderValue)>);
+
+/// The stored form cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stored headers of a received event cannot be read")]
+pub struct UnreadableHeaders;
+
+/// A value that is text is stored as it is, any other in base64.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    Text(String),
+    Bytes { base64: String },
+}
+
+impl ForwardedHeaders {
+    /// What of these headers goes on. `prefix` is what the names of our own begin with.
+    pub fn of(headers: &HeaderMap, prefix: &HeaderPrefix) -> Self {
+        let nominated: Vec<String> = headers
+            .get_all("connection")
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|text| text.split(',').map(|name| name.trim().to_ascii_lowercase()))
+            .collect();
+        let goes_on = |name: &HeaderName| {
+            let text = name.as_str();
+            !LEFT_OUT.contains(&text)
+                && !text.starts_with("x-forwarded-")
+                && !header::belongs_to_a_connection(name)
+                && !header::is_ours(name, prefix)
+                && !nominated.iter().any(|other| other == text)
+        };
+        Self(
+            headers
+                .iter()
+                .filter(|(name, _)| goes_on(name))
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        )
+    }
+
+    /// The headers, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+        self.0.iter().map(|(name, value)| (name, value))
+    }
+
+    /// The stored form: a JSON array of pairs.
+    pub fn to_stored(&self) -> String {
+        let pairs: Vec<_> = self
+            .iter()
+            .map(|(name, value)| {
+                let value = match value.to_str() {
+                    Ok(text) => Stored::Text(text.to_owned()),
+                    Err(_) => Stored::Bytes { base64: BASE64.encode(value.as_bytes()) },
+                };
+                (name.as_str(), value)
+            })
+            .collect();
+        serde_json::to_string(&pairs).unwrap_or_default()
+    }
+
+    /// Reads the stored form.
+    ///
+    /// # Errors
+    /// [`UnreadableHeaders`].
+    pub fn from_stored(text: &str) -> Result<Self, UnreadableHeaders> {
+        let pairs: Vec<(String, Stored)> =
+            serde_json::from_str(text).map_err(|_| UnreadableHeaders)?;
+        let read = |(name, value): (String, Stored)| {
+            let bytes = match value {
+                Stored::Text(text) => text.into_bytes(),
+                Stored::Bytes { base64 } => BASE64.decode(base64).ok()?,
+            };
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            Some((name, HeaderValue::from_bytes(&bytes).ok()?))
+        };
+        let headers: Option<Vec<_>> = pairs.into_iter().map(read).collect();
+        headers.map(Self).ok_or(UnreadableHeaders)
+    }
+}
+
+impl fmt::Debug for ForwardedHeaders {
+    /// Names only: values may be credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name.as_str())).finish()
+    }
+}

@@ -1,0 +1,252 @@
+//! One request, judged: what is stored for it, or what is answered instead.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+use super::content::signed_bytes;
+use super::provider::{Found, Genuine};
+use super::{CertificateUrl, Context, DedupeKey, InboundRequest, Rejection, json};
+use crate::event::{EventType, TYPE_BYTES_MAX};
+use crate::source::{DedupeRule, EmptyBody, ReplayGuard};
+use crate::subscription::JsonPointer;
+
+/// An answer that does not depend on what is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: u16,
+    /// Its headers, lower case.
+    pub headers: Vec<(&'static str, String)>,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// What a genuine request that is no event asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Handshake {
+    /// This answer.
+    Answer(Answer),
+    /// A GET of this URL, whose host was checked, and then 200.
+    Confirm(CertificateUrl),
+}
+
+/// What a genuine request comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// These are stored in one transaction, then 2xx. An array may have none.
+    Store(Vec<ReceivedItem>),
+    /// Nothing is stored; it is answered 2xx.
+    Ignore,
+    /// Nothing is stored.
+    Handshake(Handshake),
+}
+
+/// What other content under a known key means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OnChange {
+    /// A duplicate whose body has changed: the provider's own id decides.
+    Mark,
+    /// A conflict: the sender chooses the key, so this may be another event.
+    Conflict,
+}
+
+/// One event of a request, ready to be stored.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ReceivedItem {
+    /// What identifies it within the source.
+    pub key: DedupeKey,
+    /// Where the key was found, for a person: `kind`, `header …`, `pointers …` or `fallback`.
+    pub key_from: String,
+    /// What other content under this key means.
+    pub on_change: OnChange,
+    /// What tells its content from another's.
+    pub content: [u8; 32],
+    /// What no other key may come with in the window: a hash of the signed bytes, where the
+    /// signature does not cover the key.
+    pub guard: Option<[u8; 32]>,
+    /// Its type: `<source>.<provider's type>`.
+    pub event_type: EventType,
+    /// What is forwarded; `None`: the whole body, as it came.
+    pub body: Option<Vec<u8>>,
+    /// Why it cannot be read: it is kept as dead.
+    pub unreadable: Option<String>,
+}
+
+impl fmt::Debug for ReceivedItem {
+    /// Without the body: payloads stay out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("ReceivedItem");
+        debug.field("key", &self.key).field("event_type", &self.event_type);
+        debug.field("unreadable", &self.unreadable).finish_non_exhaustive()
+    }
+}
+
+/// Judges a request to a source.
+///
+/// # Errors
+/// [`Rejection`]; nothing of the request is stored.
+pub fn judge(request: &InboundRequest<'_>, context: &Context<'_>) -> Result<Judgement, Rejection> {
+    let source = context.source;
+    let provider = source.kind.0;
+    if let Some(answer) = provider.greeting(request, context) {
+        return Ok(Judgement::Handshake(Handshake::Answer(answer)));
+    }
+    let allow = source.kind.methods();
+    if !allow.contains(&request.method.as_str()) {
+        return Err(Rejection::Method { allow });
+    }
+    let options = &source.options;
+    let signed = signed_bytes(request, options.content_encoding, options.body_max)?;
+    let request = InboundRequest { body: &signed, ..*request };
+    let genuine = provider.verify(&request, context)?;
+    if let Some(handshake) = provider.handshake(&request, context) {
+        return Ok(Judgement::Handshake(handshake));
+    }
+    if request.body.is_empty() {
+        match options.empty {
+            EmptyBody::Accept => {}
+            EmptyBody::Ignore => return Ok(Judgement::Ignore),
+            EmptyBody::Reject => return Err(Rejection::Empty),
+        }
+    }
+    let events = Events { request, context, genuine };
+    let found = provider.events(&request, context);
+    Ok(Judgement::Store(
+        found.into_iter().enumerate().map(|(index, found)| events.item(index, found)).collect(),
+    ))
+}
+
+/// What the events of one request share.
+struct Events<'a> {
+    request: InboundRequest<'a>,
+    context: &'a Context<'a>,
+    genuine: Genuine,
+}
+
+/// A key and where it was found.
+struct Identity {
+    key: DedupeKey,
+    from: String,
+    is_signed: bool,
+}
+
+impl Events<'_> {
+    fn item(&self, index: usize, found: Found<'_>) -> ReceivedItem {
+        let source = self.context.source;
+        let bytes = found.item.as_deref().or(found.body.as_deref()).unwrap_or(self.request.body);
+        let identity = self
+            .own_rule(bytes)
+            .or_else(|| kind_rule(&found))
+            .unwrap_or_else(|| self.fallback(bytes));
+        let content = match &found.content {
+            Some(parts) => hash(parts),
+            None => hash(&[bytes]),
+        };
+        let on_change = match source.kind.0.facts().sender_chooses_key {
+            true => OnChange::Conflict,
+            false => OnChange::Mark,
+        };
+        ReceivedItem {
+            on_change,
+            content,
+            guard: self.guard(index, identity.is_signed),
+            key: identity.key,
+            key_from: identity.from,
+            event_type: event_type(source.name.as_str(), found.event_type.as_deref()),
+            body: found.body.map(Cow::into_owned),
+            unreadable: found.unreadable,
+        }
+    }
+
+    /// By the source's own rule; `None` without one, or where it finds nothing.
+    fn own_rule(&self, bytes: &[u8]) -> Option<Identity> {
+        match self.context.source.dedupe.as_ref()? {
+            DedupeRule::Header(name) => {
+                let value = self.request.headers.get(name)?.as_bytes().trim_ascii();
+                let from = format!("header {name}");
+                let key = (!value.is_empty()).then(|| DedupeKey::new(&[value]))?;
+                Some(Identity { key, from, is_signed: false })
+            }
+            DedupeRule::Pointers(pointers) => {
+                let values = pointers.iter().map(|pointer| {
+                    json::find(bytes, pointer).and_then(json::scalar).unwrap_or_default()
+                });
+                let values: Vec<_> = values.collect();
+                let shown: Vec<_> = pointers.iter().map(JsonPointer::as_str).collect();
+                let from = format!("pointers {}", shown.join(" "));
+                let none = values.iter().all(|value| value.is_empty());
+                let parts: Vec<&str> = values.iter().map(|value| &**value).collect();
+                let key = (!none).then(|| DedupeKey::new(&parts))?;
+                Some(Identity { key, from, is_signed: self.genuine.signed.is_none() })
+            }
+        }
+    }
+
+    /// Where nothing else identifies the event: the signed timestamp, if there is one, and the
+    /// bytes. Never the time of arrival, which a retry does not repeat.
+    fn fallback(&self, bytes: &[u8]) -> Identity {
+        let named = self.context.source.options.own_text("timestamp_header");
+        let timestamp = self
+            .genuine
+            .signed_timestamp
+            .as_deref()
+            .or_else(|| named.and_then(|name| self.request.described(name)))
+            .unwrap_or_default();
+        let digest = hash(&[timestamp.as_bytes(), bytes]);
+        let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let key = DedupeKey::new(&[format!("sha256={text}")]);
+        Identity { key, from: "fallback".to_owned(), is_signed: false }
+    }
+
+    fn guard(&self, index: usize, key_is_signed: bool) -> Option<[u8; 32]> {
+        let place = index.to_be_bytes();
+        if self.context.source.options.replay_guard == ReplayGuard::Body {
+            return Some(hash(&[b"body".as_slice(), &place, self.request.body]));
+        }
+        if key_is_signed {
+            return None;
+        }
+        if let Some(signed) = &self.genuine.signed {
+            return Some(hash(&[b"signed".as_slice(), &place, signed]));
+        }
+        let timestamp = self.genuine.signed_timestamp.as_deref()?.as_bytes();
+        Some(hash(&[b"timestamp".as_slice(), &place, timestamp, self.request.body]))
+    }
+}
+
+fn kind_rule(found: &Found<'_>) -> Option<Identity> {
+    let key = (!found.key.is_empty()).then(|| {
+        let parts: Vec<&str> = found.key.iter().map(|part| &**part).collect();
+        DedupeKey::new(&parts)
+    })?;
+    Some(Identity { key, from: "kind".to_owned(), is_signed: found.key_is_signed })
+}
+
+/// SHA-256 of parts, each with its length.
+fn hash<P: AsRef<[u8]>>(parts: &[P]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in parts {
+        let bytes = part.as_ref();
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    }
+    hash.finalize().into()
+}
+
+/// `<source>.<provider's type>`, else `<source>.received`. What a type cannot hold becomes `_`; a
+/// very long one is cut.
+fn event_type(source: &str, providers: Option<&str>) -> EventType {
+    let legal = |c: char| match c {
+        'A'..='Z' | 'a'..='z' | '0'..='9' | '_' | '.' | '-' => c,
+        _ => '_',
+    };
+    let word: String = match providers {
+        Some(word) if !word.is_empty() => word.chars().map(legal).collect(),
+        Some(_) | None => "received".to_owned(),
+    };
+    let mut text = format!("{source}.{word}");
+    text.truncate(TYPE_BYTES_MAX);
+    EventType::any(&text).unwrap_or_else(|_| EventType::own("received"))
+}

@@ -1,0 +1,76 @@
+//! What identifies a received event within its source.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// As much of a key as is shown, in characters.
+const SHOWN_CHARS_MAX: usize = 512;
+
+/// A dedupe key: one or more parts, told apart by their lengths, so that no two different lists of
+/// parts are one key.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct DedupeKey {
+    hash: [u8; 32],
+    shown: String,
+}
+
+impl DedupeKey {
+    /// A key of these parts, in this order.
+    pub fn new<P: AsRef<[u8]>>(parts: &[P]) -> Self {
+        let mut hash = Sha256::new();
+        let mut shown = String::new();
+        for (index, part) in parts.iter().enumerate() {
+            let bytes = part.as_ref();
+            hash.update((bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+            if index > 0 {
+                shown.push(':');
+            }
+            shown.push_str(&String::from_utf8_lossy(bytes));
+        }
+        if let Some((at, _)) = shown.char_indices().nth(SHOWN_CHARS_MAX) {
+            shown.truncate(at);
+            shown.push('…');
+        }
+        Self { hash: hash.finalize().into(), shown }
+    }
+
+    /// What is compared: the SHA-256 of the parts, each with its length.
+    pub const fn hash(&self) -> &[u8; 32] {
+        &self.hash
+    }
+
+    /// What is shown: the parts, joined by colons; a very long one is cut.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+}
+
+impl fmt::Debug for DedupeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DedupeKey({})", self.shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_told_apart() {
+        let keys = [
+            DedupeKey::new(&["a", "b"]),
+            DedupeKey::new(&["a:b"]),
+            DedupeKey::new(&["a", "b", ""]),
+            DedupeKey::new(&["", "a", "b"]),
+            DedupeKey::new(&["b", "a"]),
+        ];
+        for (index, one) in keys.iter().enumerate() {
+            assert!(keys[index + 1..].iter().all(|other| other.hash() != one.hash()), "{one:?}");
+        }
+        assert_eq!(keys[0].shown(), "a:b");
+        let long = DedupeKey::new(&["ä".repeat(SHOWN_CHARS_MAX + 1)]);
+        assert_eq!(long.shown().chars().count(), SHOWN_CHARS_MAX + 1);
+    }
+}
