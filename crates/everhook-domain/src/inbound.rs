@@ -7,14 +7,19 @@
 //! Each kind of source is a [`Provider`](provider::Provider): one file in `inbound/provider`, one
 //! line of the table there, one file of vectors in `tests/vectors`.
 
+mod array;
 mod content;
+mod ed25519;
+mod form;
 mod forwarded;
 mod json;
 mod judgement;
 mod key;
 mod kind;
+mod mac;
 mod provider;
 mod rejection;
+mod tolerance;
 
 use http::{HeaderMap, Method};
 
@@ -98,4 +103,20 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// The certificate that was asked for: its URL and the PEM text.
     pub certificate: Option<(&'a CertificateUrl, &'a [u8])>,
+}
+
+impl<'a> Context<'a> {
+    /// The secrets as keys, where the key is the text itself.
+    pub(crate) fn text_keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.source.secrets.iter().map(|secret| secret.expose().as_bytes())
+    }
+
+    /// The URL that the provider called, as it knows it.
+    ///
+    /// # Errors
+    /// [`Rejection::Misconfigured`]: the source has no `public_url`.
+    pub(crate) fn called_url(&self, request: &InboundRequest<'_>) -> Result<String, Rejection> {
+        let missing = || Rejection::Misconfigured("the source has no public_url".to_owned());
+        Ok(self.source.public_url.as_ref().ok_or_else(missing)?.called(request.target))
+    }
 }

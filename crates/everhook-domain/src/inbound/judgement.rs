@@ -97,6 +97,9 @@ pub fn judge(request: &InboundRequest<'_>, context: &Context<'_>) -> Result<Judg
     if !allow.contains(&request.method.as_str()) {
         return Err(Rejection::Method { allow });
     }
+    if provider.facts().needs_secret && source.secrets.is_empty() {
+        return Err(Rejection::no_secret());
+    }
     let options = &source.options;
     let signed = signed_bytes(request, options.content_encoding, options.body_max)?;
     let request = InboundRequest { body: &signed, ..*request };
@@ -156,7 +159,8 @@ impl Events<'_> {
             key_from: identity.from,
             event_type: event_type(source.name.as_str(), found.event_type.as_deref()),
             body: found.body.map(Cow::into_owned),
-            unreadable: found.unreadable,
+            // What becomes of no body is for `options.empty` to say.
+            unreadable: found.unreadable.filter(|_| !self.request.body.is_empty()),
         }
     }
 

@@ -3,9 +3,6 @@
 mod none;
 mod stripe;
 
-mod hmac;
-mod tolerance;
-
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +12,11 @@ use super::{Context, InboundRequest, Rejection};
 use crate::source::{InvalidSource, SourceOptions, SourceSettings};
 
 /// Every kind: one line each. The order is the one that people are shown.
-pub(super) static PROVIDERS: &[&dyn Provider] = &[&stripe::Stripe, &none::None];
+pub(super) static PROVIDERS: &[&dyn Provider] = &[
+    &stripe::Stripe,
+    // Anybody else.
+    &none::None,
+];
 
 /// What of a kind can be told in a table.
 #[derive(Debug)]
@@ -146,5 +147,20 @@ pub(super) fn check_usual(
     if facts.needs_url && settings.public_url.is_none() {
         let detail = "this kind signs the URL: set the one that is registered at the provider";
         faults.push(InvalidSource::new("/public_url", detail));
+    }
+}
+
+/// Notes of each secret why it cannot be one, if `fault` says so.
+pub(super) fn check_secrets(
+    settings: &SourceSettings,
+    faults: &mut Vec<InvalidSource>,
+    fault: impl Fn(&str) -> Option<&'static str>,
+) {
+    for (index, secret) in settings.secrets.iter().enumerate() {
+        // What is empty has been noted already.
+        let text = Some(secret.expose()).filter(|text| !text.is_empty());
+        if let Some(detail) = text.and_then(&fault) {
+            faults.push(InvalidSource::new(format!("/secrets/{index}"), detail));
+        }
     }
 }

@@ -4,10 +4,10 @@
 //! secret (with its `whsec_`) over `t.body`. Several `v1` while a secret is rolled; `v0` and unknown
 //! schemes are passed over. The event's `id` is the same in every attempt and resend.
 
-use super::hmac::{self, SIGNATURES_MAX};
-use super::{Facts, Found, Genuine, Provider, USUAL, tolerance};
+use super::{Facts, Found, Genuine, Provider, USUAL};
 use crate::inbound::json::Object;
-use crate::inbound::{Context, InboundRequest, Rejection};
+use crate::inbound::mac::{self, SIGNATURES_MAX};
+use crate::inbound::{Context, InboundRequest, Rejection, tolerance};
 
 const HEADER: &str = "stripe-signature";
 
@@ -33,7 +33,7 @@ impl Provider for Stripe {
                 "t" if timestamp.is_none() => timestamp = Some(value),
                 "t" => return Err(Rejection::header(HEADER, "has two timestamps")),
                 "v1" if signatures.len() < SIGNATURES_MAX => {
-                    signatures.extend(hmac::from_hex(value));
+                    signatures.extend(mac::from_hex(value));
                 }
                 _ => {}
             }
@@ -45,12 +45,7 @@ impl Provider for Stripe {
             return Err(Rejection::header(HEADER, "has no readable v1 signature"));
         }
         let signed = [timestamp.as_bytes(), b".", request.body];
-        let secrets = context.source.secrets.iter();
-        let expected: Vec<_> =
-            secrets.map(|secret| hmac::sha256(secret.expose().as_bytes(), &signed)).collect();
-        if !hmac::any_fits(&signatures, &expected) {
-            return Err(Rejection::mismatch());
-        }
+        mac::verify(&signatures, context.text_keys().map(|key| mac::sha256(key, &signed)))?;
         tolerance::check(at, context)?;
         Ok(Genuine { signed_timestamp: Some(timestamp.to_owned()), signed: None })
     }

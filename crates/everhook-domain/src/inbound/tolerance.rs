@@ -1,6 +1,6 @@
 //! How old a signed timestamp may be.
 
-use crate::inbound::{Context, Rejection};
+use super::{Context, Rejection};
 use crate::time::Timestamp;
 
 /// Checks that `at` is no further from the time of arrival than the source tolerates, both ways,
