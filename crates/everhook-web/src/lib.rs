@@ -8,9 +8,11 @@
 //! | --- | --- |
 //! | [`access`] | credentials to caller |
 //! | [`api`] | the routes |
+//! | [`base_url`] | what URLs that are given out begin with |
 //! | [`cursor`] | where lists go on |
 //! | [`endpoint`] | an endpoint's settings, read and shown |
 //! | [`event`] | published events, read |
+//! | [`fetch`] | certificates from the network |
 //! | [`json`] | reading foreign JSON |
 //! | [`problem`] | errors and their status codes |
 //! | [`query`] | query parameters |
@@ -21,11 +23,13 @@ pub mod access;
 mod answer;
 pub mod api;
 mod app;
+pub mod base_url;
 mod body;
 pub mod cursor;
 pub mod endpoint;
 mod endpoint_health;
 pub mod event;
+pub mod fetch;
 pub mod json;
 mod post;
 pub mod problem;
@@ -37,4 +41,4 @@ pub mod settings;
 pub use access::Access;
 pub use api::router;
 pub use server::{ServerLimits, serve};
-pub use settings::{BodyLimits, Entropy, Now, ReplayRates, WebSettings};
+pub use settings::{BodyLimits, Entropy, Now, ReceiveLimits, ReplayRates, WebSettings};

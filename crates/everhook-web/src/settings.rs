@@ -7,7 +7,9 @@ use std::time::Duration;
 use everhook_domain::time::Timestamp;
 
 use crate::access::Access;
+use crate::base_url::BaseUrl;
 use crate::endpoint::EndpointRules;
+use crate::fetch::{Fetch, FetchNothing};
 
 /// Tells the present, which must never go back (see
 /// [`SteadyTime`](everhook_domain::time::SteadyTime)); the same for web and engine.
@@ -40,6 +42,33 @@ impl Default for BodyLimits {
     }
 }
 
+/// Bounds of what comes to sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveLimits {
+    /// The largest body of a webhook, in bytes, where its source does not say less
+    /// (`receive.body_bytes_max`).
+    pub body_bytes_max: usize,
+    /// All such bodies that are held at the same time, in bytes (`receive.bodies_bytes_max`). Apart
+    /// from those of the API, so that neither starves the other.
+    pub in_flight_bytes_max: usize,
+    /// How long a body may take from its headers to its end (`receive.body_timeout`).
+    pub timeout: Duration,
+    /// How long a certificate that was fetched is used (`receive.certificate_lifetime`).
+    pub certificate_lifetime: Duration,
+}
+
+impl Default for ReceiveLimits {
+    fn default() -> Self {
+        const MIB: usize = 1_024 * 1_024;
+        Self {
+            body_bytes_max: 25 * MIB,
+            in_flight_bytes_max: 128 * MIB,
+            timeout: Duration::from_secs(60),
+            certificate_lifetime: Duration::from_secs(24 * 3_600),
+        }
+    }
+}
+
 /// How fast deliveries are set going that are replayed in bulk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayRates {
@@ -62,6 +91,8 @@ pub struct WebSettings {
     pub access: Access,
     /// The present.
     pub now: Now,
+    /// What the clock on the wall says, which may go back: what signed timestamps are compared with.
+    pub wall_clock: Now,
     /// Chance, for signing secrets and seals.
     pub entropy: Entropy,
     /// What endpoints may be.
@@ -70,6 +101,12 @@ pub struct WebSettings {
     pub secret_overlap: Duration,
     /// Bounds of bodies.
     pub body_limits: BodyLimits,
+    /// Bounds of what comes to sources.
+    pub receive_limits: ReceiveLimits,
+    /// What URLs that are given out begin with (`server.public_url`); `None`: what the caller called.
+    pub public_url: Option<BaseUrl>,
+    /// Who fetches certificates.
+    pub fetch: Arc<dyn Fetch>,
     /// `/readyz` turns bad when a delivery has been due for longer.
     pub ready_due_age_max: Duration,
     /// The pace of bulk replays.
@@ -83,6 +120,8 @@ impl fmt::Debug for WebSettings {
             .field("endpoint_rules", &self.endpoint_rules)
             .field("secret_overlap", &self.secret_overlap)
             .field("body_limits", &self.body_limits)
+            .field("receive_limits", &self.receive_limits)
+            .field("public_url", &self.public_url)
             .field("ready_due_age_max", &self.ready_due_age_max)
             .field("replay_rates", &self.replay_rates)
             .finish_non_exhaustive()
@@ -94,11 +133,15 @@ impl WebSettings {
     pub fn new(access: Access, now: Now, entropy: Entropy) -> Self {
         Self {
             access,
+            wall_clock: Arc::clone(&now),
             now,
             entropy,
             endpoint_rules: EndpointRules::default(),
             secret_overlap: Duration::from_secs(24 * 3_600),
             body_limits: BodyLimits::default(),
+            receive_limits: ReceiveLimits::default(),
+            public_url: None,
+            fetch: Arc::new(FetchNothing),
             ready_due_age_max: Duration::from_secs(300),
             replay_rates: ReplayRates::default(),
         }

@@ -17,7 +17,9 @@ use everhook_engine::{Engine, EngineSettings, Intake};
 use everhook_store::StorePolicy;
 use everhook_store::sqlite::{GroupCommit, OpenError, SqliteOptions, SqliteStore};
 use everhook_web::endpoint::EndpointRules;
-use everhook_web::{Access, BodyLimits, Now, ReplayRates, ServerLimits, WebSettings};
+use everhook_web::{
+    Access, BodyLimits, Now, ReceiveLimits, ReplayRates, ServerLimits, WebSettings,
+};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -125,8 +127,10 @@ impl Server {
         let sender = HttpSender::new(&settings, guard.clone(), resolver, Arc::clone(&clock))
             .map_err(Failure::failed)?;
         let sender = Arc::new(sender);
+        let wall_clock = Arc::clone(&clock);
         let engine = Engine::new(Arc::clone(&store) as _, intake, sender, clock, settings);
-        let web = web_settings(&config, admin_token, guard, Arc::new(engine.steady_now()));
+        let mut web = web_settings(&config, admin_token, guard, Arc::new(engine.steady_now()));
+        web.wall_clock = Arc::new(move || wall_clock.wall());
         Ok(Self { config, listener, store, engine, web })
     }
 
@@ -254,6 +258,13 @@ fn web_settings(
         in_flight_bytes_max: config.server.bodies_bytes_max,
         timeout: config.server.body_timeout,
     };
+    settings.receive_limits = ReceiveLimits {
+        body_bytes_max: config.receive.body_bytes_max,
+        in_flight_bytes_max: config.receive.bodies_bytes_max,
+        timeout: config.receive.body_timeout,
+        certificate_lifetime: config.receive.certificate_lifetime,
+    };
+    settings.public_url = config.server.public_url.clone();
     settings.ready_due_age_max = config.server.ready_overdue_max;
     settings.replay_rates = ReplayRates {
         default_per_second: config.replay.rate_per_second,

@@ -8,6 +8,7 @@ mod layers;
 mod problem;
 mod raw;
 mod reader;
+mod receive;
 mod rule;
 mod secrets;
 mod settings;

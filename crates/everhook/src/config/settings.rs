@@ -9,10 +9,12 @@ use std::time::Duration;
 use everhook_domain::address::Cidr;
 use everhook_domain::header::HeaderPrefix;
 use everhook_domain::schedule::Schedule;
+use everhook_web::base_url::BaseUrl;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::problem::{Origin, Problem};
 use super::reader::Reader;
+use super::receive::{self, Receive};
 use super::rule::{self, Rule, duration_text, size_text};
 use super::secrets::{self, Secrets};
 
@@ -42,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) replay: Replay,
     /// `[events]`
     pub(crate) events: Events,
+    /// `[receive]`
+    pub(crate) receive: Receive,
     /// `[idempotency]`
     pub(crate) idempotency: Idempotency,
     /// `[secrets]`
@@ -61,6 +65,8 @@ pub(crate) struct Config {
 pub(crate) struct Server {
     /// Where the API is served.
     pub(crate) listen: SocketAddr,
+    /// What URLs that are given out begin with.
+    pub(crate) public_url: Option<BaseUrl>,
     /// Threads that serve and send.
     pub(crate) threads: usize,
     /// All request bodies in memory, in bytes.
@@ -252,6 +258,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
     let delivery = delivery(reader);
     let replay = replay(reader);
     let events = events(reader);
+    let receive = receive::read(reader);
     let idempotency = reader.read("idempotency.ttl", &rule::duration(SECOND..=90 * DAY));
     let secrets = secrets::read(reader);
     let headers = reader.read("headers.prefix", &header_prefix());
@@ -264,6 +271,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
         delivery: delivery?,
         replay: replay?,
         events: events?,
+        receive: receive?,
         idempotency: Idempotency { ttl: idempotency? },
         secrets: secrets?,
         headers: Headers { prefix: headers? },
@@ -277,7 +285,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
 
 /// Settings that are legal one by one and not together.
 fn check_together(reader: &mut Reader<'_>, config: &Config) {
-    let Config { server, delivery, replay, events, .. } = config;
+    let Config { server, delivery, replay, events, receive, .. } = config;
     let lease_min = delivery.timeout * LEASE_TENTHS_OF_TIMEOUT / 10;
     if delivery.lease < lease_min {
         let reason = format!("delivery.timeout = {:?}", duration_text(delivery.timeout));
@@ -291,13 +299,14 @@ fn check_together(reader: &mut Reader<'_>, config: &Config) {
         let keys = ["replay.rate_per_second_max", "replay.rate_per_second"];
         too_small(reader, keys, [max, reason, least]);
     }
-    let sizes = [
-        ("events.body_bytes_max", events.body_bytes_max),
-        ("events.batch_bytes_max", events.batch_bytes_max),
-        ("server.bodies_bytes_max", server.bodies_bytes_max),
-    ];
-    for pair in sizes.windows(2) {
-        let [(inner, least), (outer, size)] = [pair[0], pair[1]];
+    let published = ("events.body_bytes_max", events.body_bytes_max);
+    let batch = ("events.batch_bytes_max", events.batch_bytes_max);
+    let received = ("receive.body_bytes_max", receive.body_bytes_max);
+    for ((inner, least), (outer, size)) in [
+        (published, batch),
+        (batch, ("server.bodies_bytes_max", server.bodies_bytes_max)),
+        (received, ("receive.bodies_bytes_max", receive.bodies_bytes_max)),
+    ] {
         if size < least {
             let [size, least] = [size, least].map(|bytes| size_text(bytes as u64));
             let reason = format!("{inner} = {least:?}");
@@ -325,6 +334,9 @@ fn too_small(
 fn server(reader: &mut Reader<'_>) -> Option<Server> {
     let address = "an IP address with a port, such as 127.0.0.1:8080, 0.0.0.0:8080 or [::1]:8080";
     let listen = reader.read("server.listen", &rule::text(address, "127.0.0.1:8080"));
+    let url = "the URL under which others reach it, such as https://hooks.example.com";
+    let url = rule::text::<BaseUrl>(url, "https://hooks.example.com");
+    let public_url = reader.read("server.public_url", &rule::optional(url));
     let threads = reader.read("server.threads", &rule::count::<u32>(1..=256));
     let bodies_bytes_max = reader.read("server.bodies_bytes_max", &rule::size(MIB..=64 * GIB));
     let body_timeout = reader.read("server.body_timeout", &rule::duration(100 * MS..=HOUR));
@@ -337,6 +349,7 @@ fn server(reader: &mut Reader<'_>) -> Option<Server> {
     let ready_overdue_max = reader.read("server.ready_overdue_max", &rule::duration(SECOND..=DAY));
     Some(Server {
         listen: listen?,
+        public_url: public_url?,
         threads: threads? as usize,
         bodies_bytes_max: bodies_bytes_max?,
         body_timeout: body_timeout?,

@@ -79,6 +79,9 @@ fn the_defaults_are_those_that_are_promised() {
     assert_eq!(config.delivery.failing_requests_per_second, 100);
     assert_eq!(config.events.dedupe_window, seconds(86_400));
     assert_eq!(config.events.body_bytes_max, 1 << 20);
+    assert_eq!(config.receive.body_bytes_max, 25 << 20);
+    assert_eq!(config.receive.bodies_bytes_max, 128 << 20);
+    assert_eq!(config.server.public_url, None);
     assert_eq!(config.idempotency.ttl, seconds(86_400));
     assert_eq!(config.secrets.overlap, seconds(86_400));
     assert_eq!(
