@@ -4,6 +4,8 @@
 //! that are in them, `invalid` ones must be refused. `status` says whether a case agrees with a
 //! value that the provider or another party has published.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 
 use everhook_domain::inbound::{Context, InboundRequest, Judgement, Rejection, SourceKind, judge};

@@ -1,6 +1,7 @@
 //! One request, judged: what is stored for it, or what is answered instead.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
@@ -114,7 +115,7 @@ pub fn judge(request: &InboundRequest<'_>, context: &Context<'_>) -> Result<Judg
             EmptyBody::Reject => return Err(Rejection::Empty),
         }
     }
-    let events = Events { request, context, genuine };
+    let events = Events { request, context, genuine, body: OnceCell::new() };
     let found = provider.events(&request, context);
     Ok(Judgement::Store(
         found.into_iter().enumerate().map(|(index, found)| events.item(index, found)).collect(),
@@ -126,6 +127,8 @@ struct Events<'a> {
     request: InboundRequest<'a>,
     context: &'a Context<'a>,
     genuine: Genuine,
+    /// The digest of the whole body: once for all items, or an array would cost its square.
+    body: OnceCell<[u8; 32]>,
 }
 
 /// A key and where it was found.
@@ -139,10 +142,13 @@ impl Events<'_> {
     fn item(&self, index: usize, found: Found<'_>) -> ReceivedItem {
         let source = self.context.source;
         let bytes = found.item.as_deref().or(found.body.as_deref()).unwrap_or(self.request.body);
-        let identity = self
-            .own_rule(bytes)
-            .or_else(|| kind_rule(&found))
-            .unwrap_or_else(|| self.fallback(bytes));
+        // What is not known to be the provider's word must not take the key of what is.
+        let anonymous = found.unreadable.is_some() && found.key.is_empty();
+        let rules = || self.own_rule(bytes).or_else(|| kind_rule(&found));
+        let identity = match anonymous {
+            true => self.fallback(bytes),
+            false => rules().unwrap_or_else(|| self.fallback(bytes)),
+        };
         let content = match &found.content {
             Some(parts) => hash(parts),
             None => hash(&[bytes]),
@@ -207,7 +213,7 @@ impl Events<'_> {
     fn guard(&self, index: usize, key_is_signed: bool) -> Option<[u8; 32]> {
         let place = index.to_be_bytes();
         if self.context.source.options.replay_guard == ReplayGuard::Body {
-            return Some(hash(&[b"body".as_slice(), &place, self.request.body]));
+            return Some(hash(&[b"body".as_slice(), &place, self.body()]));
         }
         if key_is_signed {
             return None;
@@ -216,7 +222,11 @@ impl Events<'_> {
             return Some(hash(&[b"signed".as_slice(), &place, signed]));
         }
         let timestamp = self.genuine.signed_timestamp.as_deref()?.as_bytes();
-        Some(hash(&[b"timestamp".as_slice(), &place, timestamp, self.request.body]))
+        Some(hash(&[b"timestamp".as_slice(), &place, timestamp, self.body()]))
+    }
+
+    fn body(&self) -> &[u8] {
+        self.body.get_or_init(|| hash(&[self.request.body]))
     }
 }
 
