@@ -17,6 +17,7 @@ mod judgement;
 mod key;
 mod kind;
 mod mac;
+mod message_id;
 mod provider;
 mod rejection;
 mod tolerance;
@@ -30,6 +31,7 @@ pub use forwarded::{ForwardedHeaders, UnreadableHeaders};
 pub use judgement::{Answer, Handshake, Judgement, OnChange, ReceivedItem, judge};
 pub use key::DedupeKey;
 pub use kind::{InvalidSourceKind, SourceKind};
+pub use message_id::MessageId;
 pub use rejection::{CertificateUrl, Rejection};
 
 /// A request as it came from the socket.
