@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn case_043_nothing_is_no_id() {
-        for value in ["", " ", "\r\n ", "<>", "< >", "()", "(only a comment)", "<(a)>", "<@>", "><"] {
+        for value in ["", " ", "\r\n ", "<>", "< >", "()", "(only a comment)", "<(a)>", "<@>", "><"]
+        {
             check(value.as_bytes(), None);
         }
         assert_eq!(MessageId::first([]), None);

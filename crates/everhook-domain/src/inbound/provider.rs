@@ -1,5 +1,7 @@
 //! What a kind of source is, and the table of kinds.
 
+mod mailgun;
+mod mailgun_route;
 mod none;
 mod stripe;
 
@@ -14,6 +16,9 @@ use crate::source::{InvalidSource, SourceOptions, SourceSettings};
 /// Every kind: one line each. The order is the one that people are shown.
 pub(super) static PROVIDERS: &[&dyn Provider] = &[
     &stripe::Stripe,
+    // Mail and calls.
+    &mailgun_route::MailgunRoute,
+    &mailgun::Mailgun,
     // Anybody else.
     &none::None,
 ];
