@@ -22,6 +22,7 @@ mod message_id;
 mod mime;
 mod provider;
 mod rejection;
+mod scheme;
 mod tolerance;
 
 use http::{HeaderMap, Method};
@@ -56,7 +57,7 @@ impl<'a> InboundRequest<'a> {
     ///
     /// # Errors
     /// [`Rejection::Signature`], which names the header: missing, several, or not visible ASCII.
-    pub(crate) fn required(&self, name: &'static str) -> Result<&'a str, Rejection> {
+    pub(crate) fn required(&self, name: &str) -> Result<&'a str, Rejection> {
         match self.optional(name)? {
             Some(value) => Ok(value),
             None => Err(Rejection::missing(name)),
@@ -67,7 +68,7 @@ impl<'a> InboundRequest<'a> {
     ///
     /// # Errors
     /// [`Rejection::Signature`]: several, or not visible ASCII.
-    pub(crate) fn optional(&self, name: &'static str) -> Result<Option<&'a str>, Rejection> {
+    pub(crate) fn optional(&self, name: &str) -> Result<Option<&'a str>, Rejection> {
         let mut values = self.headers.get_all(name).iter();
         let Some(first) = values.next() else { return Ok(None) };
         if values.any(|other| other != first) {
@@ -79,11 +80,9 @@ impl<'a> InboundRequest<'a> {
         }
     }
 
-    /// The value of a header that only describes, if it is there once and is text.
+    /// The only value of a header that only describes, if there is one, it is text and not empty.
     pub(crate) fn described(&self, name: &str) -> Option<&'a str> {
-        let mut values = self.headers.get_all(name).iter();
-        let first = values.next()?.to_str().ok()?;
-        values.next().is_none().then(|| first.trim_matches([' ', '\t']))
+        self.optional(name).ok().flatten().filter(|value| !value.is_empty())
     }
 
     /// The raw query, without the question mark.

@@ -10,8 +10,35 @@ use subtle::{Choice, ConstantTimeEq};
 use super::Rejection;
 use crate::secret::BASE64;
 
-/// The most signatures of one header that are looked at.
+/// The most entries of one header that are looked at.
 pub(super) const SIGNATURES_MAX: usize = 32;
+
+/// How a MAC is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// Hexadecimal, in either case.
+    Hex,
+    /// Standard base64, with or without padding.
+    Base64,
+}
+
+impl Spelling {
+    /// The bytes of a text.
+    pub(super) fn read(self, text: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::Hex => from_hex(text),
+            Self::Base64 => from_base64(text),
+        }
+    }
+
+    /// What people call it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Hex => "hex",
+            Self::Base64 => "base64",
+        }
+    }
+}
 
 /// HMAC-SHA1 (RFC 2104) of the parts, one after the other.
 pub(super) fn sha1(key: &[u8], parts: &[&[u8]]) -> [u8; 20] {
@@ -61,6 +88,15 @@ pub(super) fn verify<M: AsRef<[u8]>>(
         }
     }
     if fits.into() { Ok(()) } else { Err(Rejection::mismatch()) }
+}
+
+/// The entries of a header that may have several signatures: the first [`SIGNATURES_MAX`].
+pub(super) fn entries<'a>(
+    header: &'a str,
+    between: &'static [char],
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let entries = header.split(between).map(str::trim_ascii);
+    entries.filter(|entry| !entry.is_empty()).take(SIGNATURES_MAX)
 }
 
 /// The bytes of a hexadecimal text, in either case.

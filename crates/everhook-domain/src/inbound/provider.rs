@@ -1,25 +1,54 @@
 //! What a kind of source is, and the table of kinds.
 
+mod github;
+mod hmac;
+mod hubspot;
+mod intercom;
+mod linear;
 mod mailgun;
 mod mailgun_route;
+mod message;
 mod none;
+mod paddle;
+mod shopify;
+mod slack;
+mod square;
+mod standard_webhooks;
 mod stripe;
+mod svix;
+mod zendesk;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use super::json::Object;
 use super::judgement::{Answer, Handshake};
 use super::{Context, InboundRequest, Rejection};
 use crate::source::{InvalidSource, SourceOptions, SourceSettings};
 
 /// Every kind: one line each. The order is the one that people are shown.
 pub(super) static PROVIDERS: &[&dyn Provider] = &[
+    &message::Message,
+    &standard_webhooks::StandardWebhooks,
+    &svix::Svix,
+    // Products.
+    &github::GitHub,
+    &hubspot::HubSpot,
+    &intercom::Intercom,
+    &linear::Linear,
+    &shopify::Shopify,
+    &slack::Slack,
+    &zendesk::Zendesk,
+    // Payments.
+    &paddle::Paddle,
+    &square::Square,
     &stripe::Stripe,
     // Mail and calls.
     &mailgun_route::MailgunRoute,
     &mailgun::Mailgun,
     // Anybody else.
+    &hmac::Hmac,
     &none::None,
 ];
 
@@ -82,7 +111,20 @@ pub(super) struct Found<'a> {
     pub(super) unreadable: Option<String>,
 }
 
-impl Found<'_> {
+impl<'a> Found<'a> {
+    /// A body that is a JSON object, in which these members identify the event and say its type.
+    pub(super) fn by_members(body: &'a [u8], id: &str, event_type: &str) -> Self {
+        let Some(object) = Object::parse(body) else {
+            return Self::unreadable("the body is not a JSON object");
+        };
+        Self {
+            key: object.scalar(id).into_iter().collect(),
+            key_is_signed: true,
+            event_type: object.scalar(event_type),
+            ..Self::default()
+        }
+    }
+
     /// A body, or an item, that is kept and not run.
     pub(super) fn unreadable(reason: &str) -> Self {
         Self { unreadable: Some(reason.to_owned()), ..Self::default() }

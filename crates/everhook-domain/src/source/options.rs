@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use http::HeaderName;
 use serde_json::{Map, Value};
 
 use super::InvalidSource;
@@ -164,6 +165,40 @@ impl SourceOptions {
         self.own(name)?.as_str()
     }
 
+    /// What the word of an option of the kind stands for; `default` without one.
+    pub(crate) fn own_word<T: Copy>(
+        &self,
+        name: &str,
+        words: &[(&str, T)],
+        default: T,
+    ) -> Result<T, InvalidSource> {
+        let Some(value) = self.own(name) else { return Ok(default) };
+        one_of(value, words).map_err(|detail| InvalidSource::new(pointer(name), detail))
+    }
+
+    /// The text of an option of the kind that names a header, if it is set.
+    pub(crate) fn own_header(&self, name: &str) -> Result<Option<&str>, InvalidSource> {
+        let Some(value) = self.own(name) else { return Ok(None) };
+        let text = value.as_str().filter(|text| HeaderName::from_bytes(text.as_bytes()).is_ok());
+        let fault = || InvalidSource::new(pointer(name), "must be the name of a header");
+        text.map(Some).ok_or_else(fault)
+    }
+
+    /// The text of an option of the kind that is part of what is signed or sent, if it is set.
+    pub(crate) fn own_short(
+        &self,
+        name: &str,
+        bytes_max: usize,
+    ) -> Result<Option<&str>, InvalidSource> {
+        let Some(value) = self.own(name) else { return Ok(None) };
+        let legal = |text: &&str| {
+            text.len() <= bytes_max && text.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
+        };
+        let detail = format!("must be a text of at most {bytes_max} visible ASCII characters");
+        let fault = || InvalidSource::new(pointer(name), detail);
+        value.as_str().filter(legal).map(Some).ok_or_else(fault)
+    }
+
     /// All of them, as JSON that [`Self::parse`] reads: only what differs from the default.
     pub fn to_json(&self) -> Map<String, Value> {
         let default = Self::default();
@@ -242,13 +277,10 @@ impl Reader<'_> {
 
     fn word<T: Copy>(&mut self, name: &str, words: &[(&str, T)], default: T) -> T {
         let Some(value) = self.input.remove(name) else { return default };
-        let found = value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
-        if let Some((_, value)) = found {
-            return *value;
-        }
-        let words: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
-        self.fault(name, format!("must be one of {}", words.join(", ")));
-        default
+        one_of(&value, words).unwrap_or_else(|detail| {
+            self.fault(name, detail);
+            default
+        })
     }
 
     fn answer(&mut self) -> Option<AnswerOption> {
@@ -261,6 +293,15 @@ impl Reader<'_> {
         }
         answer
     }
+}
+
+/// What the word stands for; else what is wrong.
+fn one_of<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, String> {
+    let found = value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let words: Vec<_> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        format!("must be one of {}", words.join(", "))
+    })
 }
 
 fn read_answer(value: &Value) -> Option<AnswerOption> {

@@ -1,7 +1,11 @@
 //! `none`: anybody who knows the URL. The source's own word is that this is enough.
+//!
+//! The key is the sender's `Idempotency-Key`. Where there is none, equal bodies are one event, unless
+//! the header that `options.timestamp_header` names tells them apart.
 
-use super::{Facts, Found, Genuine, Provider, USUAL};
+use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};
 use crate::inbound::{Context, InboundRequest, Rejection};
+use crate::source::{InvalidSource, SourceSettings};
 
 /// See the module.
 #[derive(Debug)]
@@ -9,7 +13,18 @@ pub(super) struct None;
 
 impl Provider for None {
     fn facts(&self) -> &'static Facts {
-        &Facts { word: "none", needs_secret: false, sender_chooses_key: true, ..USUAL }
+        &Facts {
+            word: "none",
+            needs_secret: false,
+            sender_chooses_key: true,
+            options: &["timestamp_header"],
+            ..USUAL
+        }
+    }
+
+    fn check(&self, settings: &SourceSettings, faults: &mut Vec<InvalidSource>) {
+        check_usual(self.facts(), settings, faults);
+        faults.extend(settings.options.own_header("timestamp_header").err());
     }
 
     fn verify(&self, _: &InboundRequest<'_>, _: &Context<'_>) -> Result<Genuine, Rejection> {
@@ -17,7 +32,12 @@ impl Provider for None {
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {
-        let key = request.described("idempotency-key").filter(|key| !key.is_empty());
-        vec![Found { key: key.into_iter().map(Into::into).collect(), ..Found::default() }]
+        vec![by_idempotency_key(request)]
     }
+}
+
+/// The event of a sender who chooses the key, in a header that is not signed.
+pub(super) fn by_idempotency_key<'a>(request: &InboundRequest<'a>) -> Found<'a> {
+    let key = request.described("idempotency-key");
+    Found { key: key.into_iter().map(Into::into).collect(), ..Found::default() }
 }
