@@ -45,6 +45,7 @@ pub mod id;
 pub mod idempotency;
 pub mod inbound;
 pub mod key;
+pub mod receipt;
 pub mod retry_after;
 pub mod schedule;
 pub mod secret;

@@ -59,6 +59,13 @@ pub enum InvalidSourceName {
 }
 
 impl SourceName {
+    /// In place of a stored name that cannot be used: nobody else's.
+    pub fn unreadable(source: SourceId) -> Self {
+        let digits = source.digits();
+        let digits = String::from_utf8_lossy(&digits);
+        Self(Arc::from(format!("unreadable-{digits}")))
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

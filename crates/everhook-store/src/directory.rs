@@ -1,4 +1,4 @@
-//! Tenants and endpoints: small, read by everything, kept in memory as one snapshot.
+//! Tenants, endpoints and sources: small, read by everything, kept in memory as one snapshot.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::endpoint::{Endpoint, EndpointSettings, EndpointVerb};
-use everhook_domain::id::EndpointId;
+use everhook_domain::id::{EndpointId, SourceId};
 use everhook_domain::secret::{Secret, SecretSet};
+use everhook_domain::source::{Source, SourceName, SourceSettings};
 use everhook_domain::subscription::Facts;
 use everhook_domain::tenant::{Tenant, TenantId, TenantName};
 use everhook_domain::time::Timestamp;
@@ -17,19 +18,74 @@ use crate::error::StoreError;
 
 /// The most endpoints a tenant may have that are not deleted.
 pub const ENDPOINTS_PER_TENANT_MAX: usize = 10_000;
+/// The most sources a tenant may have that are not deleted.
+pub const SOURCES_PER_TENANT_MAX: usize = 1_000;
 
-/// A snapshot of all tenants and endpoints. Deleted endpoints stay in it for their history; deleted
-/// tenants and what was theirs do not.
+/// A snapshot of all tenants, endpoints and sources. Deleted endpoints stay in it for their history,
+/// and of deleted sources the names; deleted tenants and what was theirs do not.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     version: u64,
     tenants: BTreeMap<TenantId, Tenant>,
     endpoints: HashMap<EndpointId, Arc<Endpoint>>,
     by_tenant: HashMap<TenantId, Vec<Arc<Endpoint>>>,
+    sources: Sources,
+}
+
+/// The sources of all tenants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sources {
+    all: HashMap<SourceId, Arc<Source>>,
+    by_tenant: HashMap<TenantId, BTreeMap<SourceName, Arc<Source>>>,
+    /// The deleted ones.
+    gone: HashMap<SourceId, GoneSource>,
+}
+
+/// What is left of a deleted source: its receipts stay.
+#[derive(Clone, Debug)]
+pub(crate) struct GoneSource {
+    pub(crate) id: SourceId,
+    pub(crate) tenant: TenantId,
+    pub(crate) name: SourceName,
+}
+
+impl Sources {
+    /// With a source added or replaced.
+    pub(crate) fn with(mut self, source: Arc<Source>) -> Self {
+        let of_tenant = self.by_tenant.entry(source.tenant.clone()).or_default();
+        if let Some(before) = self.all.insert(source.id, Arc::clone(&source)) {
+            of_tenant.remove(&before.settings.name);
+        }
+        of_tenant.insert(source.settings.name.clone(), source);
+        self
+    }
+
+    /// With a source that was deleted.
+    pub(crate) fn with_gone(mut self, gone: GoneSource) -> Self {
+        let of_tenant = self.by_tenant.get_mut(&gone.tenant);
+        if let (Some(before), Some(of_tenant)) = (self.all.remove(&gone.id), of_tenant) {
+            of_tenant.remove(&before.settings.name);
+        }
+        self.gone.insert(gone.id, gone);
+        self
+    }
+
+    /// Whether it is one of these, or a deleted one of them.
+    pub(crate) fn knows(&self, id: SourceId) -> bool {
+        self.all.contains_key(&id) || self.gone.contains_key(&id)
+    }
+
+    /// Without those of a tenant.
+    pub(crate) fn without_tenant(mut self, tenant: &TenantId) -> Self {
+        self.by_tenant.remove(tenant);
+        self.all.retain(|_, source| source.tenant != *tenant);
+        self.gone.retain(|_, source| source.tenant != *tenant);
+        self
+    }
 }
 
 impl Directory {
-    /// A snapshot; `version` rises with every change.
+    /// A snapshot without sources; `version` rises with every change.
     pub fn new(
         version: u64,
         tenants: impl IntoIterator<Item = Tenant>,
@@ -45,7 +101,17 @@ impl Directory {
         for list in by_tenant.values_mut() {
             list.sort_by_key(|endpoint| endpoint.id);
         }
-        Self { version, tenants, endpoints: all, by_tenant }
+        Self { version, tenants, endpoints: all, by_tenant, sources: Sources::default() }
+    }
+
+    /// This snapshot with these sources.
+    pub(crate) fn with_sources(self, sources: Sources) -> Self {
+        Self { sources, ..self }
+    }
+
+    /// The sources, as they go into the next snapshot.
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// Rises with every change.
@@ -88,8 +154,40 @@ impl Directory {
         self.endpoints.values()
     }
 
-    /// Tells the operator of the endpoints that nothing can be sent to, because of what is stored.
+    /// A source of any tenant.
+    pub fn source(&self, id: SourceId) -> Option<&Arc<Source>> {
+        self.sources.all.get(&id)
+    }
+
+    /// A source of this tenant.
+    pub fn source_of(&self, tenant: &TenantId, id: SourceId) -> Option<&Arc<Source>> {
+        self.source(id).filter(|source| source.tenant == *tenant)
+    }
+
+    /// The tenant's source with this name.
+    pub fn source_named(&self, tenant: &TenantId, name: &SourceName) -> Option<&Arc<Source>> {
+        self.sources.by_tenant.get(tenant)?.get(name)
+    }
+
+    /// The tenant's sources by name.
+    pub fn sources_of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<Source>> {
+        self.sources.by_tenant.get(tenant).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The name of a source of any tenant; of a deleted one, the last.
+    pub fn source_name(&self, id: SourceId) -> Option<&SourceName> {
+        let gone = || self.sources.gone.get(&id).map(|gone| &gone.name);
+        self.source(id).map(|source| &source.settings.name).or_else(gone)
+    }
+
+    /// Tells the operator of what cannot work because of what is stored: endpoints that nothing can
+    /// be sent to, and sources that take nothing.
     pub(crate) fn warn_of_unusable(&self) {
+        for source in self.sources.all.values() {
+            if let Some(why) = &source.unusable {
+                tracing::warn!(source = %source.id, tenant = %source.tenant, "{why}");
+            }
+        }
         for endpoint in self.all().filter(|endpoint| endpoint.state.gone().is_none()) {
             if let Some(obstacle) = endpoint.obstacle() {
                 tracing::warn!(endpoint = %endpoint.id, tenant = %endpoint.tenant, "{obstacle}");
@@ -169,9 +267,65 @@ pub enum Change {
         /// What is done.
         verb: EndpointVerb,
     },
+    /// Adds a source. Refused: a name that another source of the tenant has.
+    CreateSource {
+        /// Whose it is.
+        tenant: TenantId,
+        /// What its owner has set.
+        settings: Box<SourceSettings>,
+    },
+    /// Replaces a source's settings, secrets and name among them; what could not be used of them is
+    /// thereby mended. Keys that it has seen are remembered for the window that they came in.
+    UpdateSource {
+        /// Whose it is.
+        tenant: TenantId,
+        /// Which one.
+        source: SourceId,
+        /// The version that the change was made from.
+        expected_version: u64,
+        /// What its owner has set.
+        settings: Box<SourceSettings>,
+    },
+    /// Deletes a source: it takes nothing any more, its name is free and its secrets are gone. What
+    /// it has received stays.
+    DeleteSource {
+        /// Whose it is.
+        tenant: TenantId,
+        /// Which one.
+        source: SourceId,
+    },
 }
 
-/// Tenants and endpoints.
+/// What a change was of, as it is then.
+#[derive(Clone, Debug)]
+pub enum Changed {
+    /// A tenant, or a source that is deleted: there is nothing to show.
+    Nothing,
+    /// An endpoint.
+    Endpoint(Arc<Endpoint>),
+    /// A source.
+    Source(Arc<Source>),
+}
+
+impl Changed {
+    /// The endpoint, if it is one.
+    pub fn endpoint(self) -> Option<Arc<Endpoint>> {
+        match self {
+            Self::Endpoint(endpoint) => Some(endpoint),
+            Self::Nothing | Self::Source(_) => None,
+        }
+    }
+
+    /// The source, if it is one.
+    pub fn source(self) -> Option<Arc<Source>> {
+        match self {
+            Self::Source(source) => Some(source),
+            Self::Nothing | Self::Endpoint(_) => None,
+        }
+    }
+}
+
+/// Tenants, endpoints and sources.
 #[async_trait]
 pub trait DirectoryStore: Send + Sync {
     /// The directory as of now: what a finished [`DirectoryStore::change`] did is in it.
@@ -181,14 +335,14 @@ pub trait DirectoryStore: Send + Sync {
     fn directory(&self) -> Result<Arc<Directory>, StoreError>;
 
     /// Makes one change. When it returns, it holds for every event accepted and every request
-    /// started afterwards. Returns the endpoint as it is then; `None` for a change of a tenant.
+    /// started afterwards. Returns what was changed, as it is then.
     ///
     /// # Errors
     /// [`Refusal`](crate::Refusal) by the rules of [`Change`].
     async fn change(
         &self,
         change: Change,
-        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        claim: Option<Claim<Changed>>,
         now: Timestamp,
-    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError>;
+    ) -> Result<Claimed<Changed>, StoreError>;
 }

@@ -2,6 +2,7 @@
 
 use everhook_domain::delivery::IllegalStep;
 use everhook_domain::endpoint::IllegalVerb;
+use everhook_domain::receipt::IllegalDecision;
 use everhook_domain::secret::TooManySecrets;
 
 /// Why nothing was done. In every case nothing has changed.
@@ -52,6 +53,18 @@ pub enum Refusal {
         crate::directory::ENDPOINTS_PER_TENANT_MAX
     )]
     TooManyEndpoints,
+    /// Another source of the tenant has the name.
+    #[error("another source has this name")]
+    NameTaken,
+    /// The tenant has as many sources as it may have.
+    #[error(
+        "the tenant has {} sources, which is the most it may have",
+        crate::directory::SOURCES_PER_TENANT_MAX
+    )]
+    TooManySources,
+    /// The receipt's state forbids it.
+    #[error(transparent)]
+    Receipt(#[from] IllegalDecision),
     /// Too many signing secrets are live.
     #[error(transparent)]
     Secrets(#[from] TooManySecrets),

@@ -8,7 +8,8 @@
 //! | trait | concept |
 //! | --- | --- |
 //! | [`Sending`] | events in, deliveries leased, results recorded |
-//! | [`DirectoryStore`] | tenants and endpoints |
+//! | [`DirectoryStore`] | tenants, endpoints and sources |
+//! | [`Receiving`] | webhooks in, and what is decided about them |
 //! | [`Jobs`] | long work in small steps |
 //! | [`Bulk`] | work on many deliveries at once |
 //! | [`Reading`] | single things, lists and health |
@@ -32,11 +33,14 @@ mod route;
 mod seal;
 mod sending;
 mod share;
+mod source;
 pub mod sqlite;
 
 pub use bulk::{Bulk, BulkRecord, BulkRequest, BulkStarted};
 pub use claim::{Claim, Claimed, Render};
-pub use directory::{Change, Directory, DirectoryStore, ENDPOINTS_PER_TENANT_MAX};
+pub use directory::{
+    Change, Changed, Directory, DirectoryStore, ENDPOINTS_PER_TENANT_MAX, SOURCES_PER_TENANT_MAX,
+};
 pub use error::{Refusal, StoreError};
 pub use handoff::{Handoff, NoHandoff, Offer, Permit};
 pub use jobs::{JobStep, Jobs};

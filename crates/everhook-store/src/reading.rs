@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -9,7 +10,8 @@ use everhook_domain::attempt::Attempt;
 use everhook_domain::delivery::{Progress, State};
 use everhook_domain::event::{EventType, Origin};
 use everhook_domain::health::EndpointHealth;
-use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::id::{DeliveryId, EndpointId, EventId, SourceId};
+use everhook_domain::inbound::ForwardedHeaders;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 
@@ -28,6 +30,8 @@ pub struct EventRecord {
     pub timestamp: Timestamp,
     /// The publisher's own ID.
     pub source_event_id: Option<String>,
+    /// The source that it was received from; its receipt is [`EventId::receipt`].
+    pub source: Option<SourceId>,
     /// How many deliveries it was given at acceptance.
     pub deliveries: u32,
 }
@@ -37,8 +41,10 @@ pub struct EventRecord {
 pub struct EventDetail {
     /// Everything but the bytes.
     pub record: EventRecord,
-    /// What is sent for it.
+    /// What is sent for it: of a received event the bytes that came, whatever they are.
     pub body: Bytes,
+    /// The headers that go on with an event that was received.
+    pub headers: Option<Arc<ForwardedHeaders>>,
 }
 
 impl fmt::Debug for EventDetail {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use everhook_domain::event::EventType;
 use everhook_domain::id::{EventId, ReceiptId, SourceId};
 use everhook_domain::inbound::{DedupeKey, ForwardedHeaders, OnChange};
+pub use everhook_domain::receipt::{Decision, ReceiptReason, ReceiptStatus, Verdict};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 
@@ -63,62 +64,6 @@ pub struct Received {
     pub verdict: Verdict,
 }
 
-/// What a received event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// New: it has its deliveries.
-    Accepted,
-    /// Seen before in the window: counted, and nothing else.
-    Duplicate,
-    /// Kept, and not run until it is released.
-    Conflict,
-    /// Kept as dead, because it cannot be read.
-    Unreadable,
-}
-
-/// Where a receipt stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReceiptStatus {
-    /// Its event was given its deliveries.
-    Accepted,
-    /// Its event waits to be released or discarded.
-    Conflict,
-    /// Its event cannot be read, or was discarded: it has no deliveries.
-    Dead,
-}
-
-impl ReceiptStatus {
-    /// Every status.
-    pub const ALL: [Self; 3] = [Self::Accepted, Self::Conflict, Self::Dead];
-
-    /// The word used in JSON, SQL and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Conflict => "conflict",
-            Self::Dead => "dead",
-        }
-    }
-
-    /// The status with this word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == word)
-    }
-}
-
-/// Why a receipt is a conflict, or dead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReceiptReason {
-    /// The key was known, with other content; names the first receipt.
-    OtherContent(ReceiptId),
-    /// The signed bytes were known, under another key or none; names the first receipt.
-    OtherKey(ReceiptId),
-    /// It cannot be read: why.
-    Unreadable(String),
-    /// It was a conflict, and somebody has discarded it.
-    Discarded,
-}
-
 /// A receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiptRecord {
@@ -164,17 +109,6 @@ pub struct ReceiptQuery {
     pub status: Option<ReceiptStatus>,
     /// That came at least so often after the first time.
     pub duplicates_min: Option<u64>,
-}
-
-/// What somebody decides about a receipt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// A conflict, or one that cannot be read, is given its deliveries.
-    Release,
-    /// A conflict is not wanted.
-    Discard,
-    /// One that was accepted runs once more: its event is sent again, as `send_again` does.
-    Force,
 }
 
 /// Webhooks in.

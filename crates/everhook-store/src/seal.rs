@@ -1,10 +1,10 @@
-//! Secrets at rest: what a store keeps of an endpoint's settings and secrets is sealed under a
-//! master key, where one is given.
+//! Secrets at rest: what a store keeps of the settings and secrets of endpoints and sources is sealed
+//! under a master key, where one is given.
 //!
 //! The form is `sealed:1:<key id>:` and base64 of a random salt and ChaCha20-Poly1305 (RFC 8439)
 //! under HKDF-SHA256 (RFC 5869) of the master key with that salt; every value has a key of its own,
 //! so the nonce can be constant. What it belongs to is authenticated with it: a value that is
-//! copied to another endpoint or column does not open there. Values without that beginning are from
+//! copied to another owner or column does not open there. Values without that beginning are from
 //! before a key was set, and are read as they are.
 
 use std::fmt;
@@ -12,9 +12,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use everhook_domain::endpoint::EndpointSettings;
-use everhook_domain::id::EndpointId;
-use everhook_domain::secret::SecretSet;
+use everhook_domain::id::{EndpointId, SourceId};
 use everhook_domain::tenant::TenantId;
 use ring::{aead, hkdf};
 
@@ -24,9 +22,9 @@ const KEY_ID_BYTES: usize = 8;
 const SALT_BYTES: usize = 32;
 const KEY_ID_INFO: &[u8] = b"everhook master key id";
 const VALUE_INFO: &[u8] = b"everhook sealed value";
-/// The column of an endpoint's settings, in what is authenticated.
+/// The column of an owner's settings, in what is authenticated.
 const SETTINGS: &str = "settings";
-/// The column of an endpoint's secrets.
+/// The column of an owner's secrets.
 const SECRETS: &str = "secrets";
 
 /// Fills bytes that nobody can guess.
@@ -139,12 +137,12 @@ struct Keys {
 /// Something is sealed under a key that was not given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "endpoint {endpoint} is sealed under the master key with the id {needed}, and {given}; name \
-     the file of that key in secrets.master_key_file, or in secrets.master_key_files_old beside a \
-     newer one. Without it no request can be signed"
+    "{owner} is sealed under the master key with the id {needed}, and {given}; name the file of \
+     that key in secrets.master_key_file, or in secrets.master_key_files_old beside a newer one. \
+     Without it no request can be signed or verified"
 )]
 pub struct MissingKey {
-    endpoint: EndpointId,
+    owner: Owned,
     needed: String,
     given: String,
 }
@@ -154,12 +152,44 @@ pub struct MissingKey {
 #[error("a secret could not be sealed")]
 pub(crate) struct CannotSeal;
 
+/// What has settings and secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owned {
+    Endpoint(EndpointId),
+    Source(SourceId),
+}
+
+impl Owned {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Endpoint(_) => "endpoint",
+            Self::Source(_) => "source",
+        }
+    }
+
+    fn id(self) -> String {
+        match self {
+            Self::Endpoint(id) => id.to_string(),
+            Self::Source(id) => id.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Owned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.word(), self.id())
+    }
+}
+
 /// Whose value it is.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner<'a> {
     pub(crate) tenant: &'a TenantId,
-    pub(crate) endpoint: EndpointId,
+    pub(crate) owned: Owned,
 }
+
+/// Settings and secrets, each in its stored form.
+pub(crate) type Texts = [String; 2];
 
 /// What [`Sealer::open`] finds.
 enum Opened {
@@ -174,34 +204,29 @@ impl Sealer {
         Self(Some(Arc::new(Keys { current, old, entropy })))
     }
 
-    /// An endpoint's settings and secrets as they are to be stored.
+    /// Settings and secrets as they are to be stored.
     pub(crate) fn write(
         &self,
         owner: Owner<'_>,
-        settings: &EndpointSettings,
-        secrets: &SecretSet,
-    ) -> Result<(String, String), CannotSeal> {
-        let settings = self.seal(owner, SETTINGS, settings.to_stored())?;
-        Ok((settings, self.seal(owner, SECRETS, secrets.to_stored())?))
+        [settings, secrets]: Texts,
+    ) -> Result<Texts, CannotSeal> {
+        let settings = self.seal(owner, SETTINGS, settings)?;
+        Ok([settings, self.seal(owner, SECRETS, secrets)?])
     }
 
-    /// Settings and secrets from what is stored. What cannot be used, or was damaged, is for the
-    /// endpoint to tell.
+    /// Settings and secrets from what is stored. What was damaged is empty: that is for their owner
+    /// to tell.
     pub(crate) fn read(
         &self,
         owner: Owner<'_>,
-        settings: &str,
-        secrets: &str,
-    ) -> Result<(EndpointSettings, SecretSet), MissingKey> {
+        [settings, secrets]: [&str; 2],
+    ) -> Result<Texts, MissingKey> {
         let text = |opened| match opened {
             Opened::Text(text) => text,
             Opened::Damaged => String::new(),
         };
         let settings = text(self.open(owner, SETTINGS, settings)?);
-        let secrets = text(self.open(owner, SECRETS, secrets)?);
-        let secrets =
-            SecretSet::from_stored(&secrets).unwrap_or_else(|_| SecretSet::unreadable(&secrets));
-        Ok((EndpointSettings::from_stored(&settings), secrets))
+        Ok([settings, text(self.open(owner, SECRETS, secrets)?)])
     }
 
     /// What every value begins with that is sealed under the current key; `None` without a key.
@@ -214,19 +239,14 @@ impl Sealer {
     pub(crate) fn renew(
         &self,
         owner: Owner<'_>,
-        settings: &str,
-        secrets: &str,
-    ) -> Result<Option<(String, String)>, CannotSeal> {
+        [settings, secrets]: [&str; 2],
+    ) -> Result<Option<Texts>, CannotSeal> {
         let open = |column, stored| match self.open(owner, column, stored) {
             Ok(Opened::Text(text)) => Some(text),
             Ok(Opened::Damaged) | Err(MissingKey { .. }) => None,
         };
         let opened = open(SETTINGS, settings).zip(open(SECRETS, secrets));
-        let sealed = opened.map(|(settings, secrets)| {
-            let settings = self.seal(owner, SETTINGS, settings)?;
-            Ok((settings, self.seal(owner, SECRETS, secrets)?))
-        });
-        sealed.transpose()
+        opened.map(|(settings, secrets)| self.write(owner, [settings, secrets])).transpose()
     }
 
     /// Tells the operator what sealing anew has come to.
@@ -234,11 +254,11 @@ impl Sealer {
         let Some(keys) = &self.0 else { return };
         let key = &keys.current.id;
         if renewed > 0 {
-            tracing::info!(key, endpoints = renewed, "secrets were sealed under this master key");
+            tracing::info!(key, owners = renewed, "secrets were sealed under this master key");
         }
         if left > 0 {
-            let why = "what is stored for endpoints was damaged and does not open under its key";
-            tracing::warn!(endpoints = left, "{why}");
+            let why = "what is stored of endpoints or sources was damaged and does not open";
+            tracing::warn!(owners = left, "{why}");
         } else if !keys.old.is_empty() {
             let what = "nothing is sealed under an older master key any more: empty \
                         secrets.master_key_files_old, and keep the old files only for old backups";
@@ -267,7 +287,7 @@ impl Sealer {
             return Ok(Opened::Damaged);
         }
         let known = self.keys().find(|key| key.id == needed).ok_or_else(|| MissingKey {
-            endpoint: owner.endpoint,
+            owner: owner.owned,
             needed: needed.to_owned(),
             given: self.given(),
         })?;
@@ -306,9 +326,10 @@ fn nonce() -> aead::Nonce {
     aead::Nonce::assume_unique_for_key([0; aead::NONCE_LEN])
 }
 
-/// Neither a tenant's id nor an endpoint's has a space in it.
+/// None of the parts has a space in it.
 fn associated(owner: Owner<'_>, column: &str) -> aead::Aad<String> {
-    aead::Aad::from(format!("endpoint {column} {} {}", owner.tenant, owner.endpoint))
+    let Owner { tenant, owned } = owner;
+    aead::Aad::from(format!("{} {column} {tenant} {}", owned.word(), owned.id()))
 }
 
 #[cfg(test)]

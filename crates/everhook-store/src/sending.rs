@@ -1,5 +1,6 @@
 //! Events in, deliveries leased, results recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,6 +9,7 @@ use everhook_domain::attempt::{AttemptReport, Trigger};
 use everhook_domain::delivery::Token;
 use everhook_domain::event::{EventType, NewEvent};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::inbound::ForwardedHeaders;
 use everhook_domain::schedule::Schedule;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -123,6 +125,8 @@ pub struct LeasedDelivery {
     pub share: Share,
     /// The bytes to send.
     pub body: Bytes,
+    /// The headers to send besides ours, of an event that was received.
+    pub headers: Option<Arc<ForwardedHeaders>>,
 }
 
 /// The earliest due times of a lane, per share; `None` where nothing waits.

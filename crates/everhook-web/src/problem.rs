@@ -79,6 +79,10 @@ pub enum ProblemKind {
     TooManySecrets,
     /// The tenant has as many endpoints as it may have.
     TooManyEndpoints,
+    /// The tenant has as many sources as it may have.
+    TooManySources,
+    /// The receipt's state forbids it.
+    ReceiptState,
     /// `If-Match` names another version.
     PreconditionFailed,
     /// The body is larger than allowed.
@@ -101,7 +105,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 35] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
@@ -126,6 +130,8 @@ impl ProblemKind {
         Self::NameTaken,
         Self::TooManySecrets,
         Self::TooManyEndpoints,
+        Self::TooManySources,
+        Self::ReceiptState,
         Self::PreconditionFailed,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
@@ -168,6 +174,8 @@ impl ProblemKind {
             Self::NameTaken => (409, "name-taken", "The name is taken"),
             Self::TooManySecrets => (409, "too-many-secrets", "Too many secrets are in use"),
             Self::TooManyEndpoints => (409, "too-many-endpoints", "Too many endpoints"),
+            Self::TooManySources => (409, "too-many-sources", "Too many sources"),
+            Self::ReceiptState => (409, "receipt-state", "The receipt's state forbids it"),
             Self::PreconditionFailed => {
                 (412, "precondition-failed", "If-Match names another version")
             }
@@ -345,6 +353,9 @@ impl From<Refusal> for Problem {
             Refusal::DefaultTenant => ProblemKind::DefaultTenant,
             Refusal::Taken => ProblemKind::NameTaken,
             Refusal::TooManyEndpoints => ProblemKind::TooManyEndpoints,
+            Refusal::NameTaken => ProblemKind::NameTaken,
+            Refusal::TooManySources => ProblemKind::TooManySources,
+            Refusal::Receipt(_) => ProblemKind::ReceiptState,
             Refusal::Secrets(_) => ProblemKind::TooManySecrets,
         };
         Self::new(kind, refusal.to_string())

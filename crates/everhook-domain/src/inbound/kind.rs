@@ -61,6 +61,13 @@ impl SourceKind {
     }
 }
 
+/// For settings whose kind is not known: the first one, which takes nothing without a secret.
+impl Default for SourceKind {
+    fn default() -> Self {
+        Self(PROVIDERS[0])
+    }
+}
+
 impl PartialEq for SourceKind {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()

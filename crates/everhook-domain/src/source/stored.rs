@@ -1,6 +1,7 @@
 //! Settings as they are asked for and as they are stored: one shape for both.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -53,26 +54,41 @@ impl SourceSettings {
     ///
     /// # Errors
     /// Everything that is wrong, at once.
-    pub fn parse(input: SourceInput) -> Result<Self, Vec<InvalidSource>> {
+    pub fn parse(mut input: SourceInput) -> Result<Self, Vec<InvalidSource>> {
         let mut faults = Vec::new();
         let name = noted("/name", SourceName::from_str(&input.name), &mut faults);
         let kind = noted("/kind", SourceKind::from_str(&input.kind), &mut faults);
-        let (window, tolerance) = (
-            duration("/window_s", input.window_s, 1, WINDOW_MAX, &mut faults),
-            duration("/tolerance_s", input.tolerance_s, 0, TOLERANCE_MAX, &mut faults),
-        );
-        let public_url = input
-            .public_url
-            .and_then(|url| noted("/public_url", PublicUrl::parse(&url), &mut faults));
-        let dedupe = input.dedupe.and_then(|rule| dedupe(&rule, &mut faults));
-        let secrets = secrets(&input.secrets, &mut faults);
-        let options = kind.map(|kind| SourceOptions::parse(input.options, kind, &mut faults));
-        let (Some(name), Some(kind), Some(options)) = (name, kind, options) else {
-            return Err(faults);
-        };
-        let settings = Self { name, kind, secrets, window, tolerance, public_url, dedupe, options };
-        kind.check(&settings, &mut faults);
+        if kind.is_none() {
+            // Which ones there are, its kind says.
+            input.options.clear();
+        }
+        let name = name.unwrap_or_else(|| SourceName(Arc::default()));
+        let settings = Self::read(input, name, kind.unwrap_or_default(), &mut faults);
+        if let Some(kind) = kind {
+            kind.check(&settings, &mut faults);
+        }
         if faults.is_empty() { Ok(settings) } else { Err(faults) }
+    }
+
+    /// What of an input can be used, whatever its name and kind are; notes the rest.
+    fn read(
+        input: SourceInput,
+        name: SourceName,
+        kind: SourceKind,
+        faults: &mut Vec<InvalidSource>,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            secrets: secrets(&input.secrets, faults),
+            window: duration("/window_s", input.window_s, 1, WINDOW_MAX, faults),
+            tolerance: duration("/tolerance_s", input.tolerance_s, 0, TOLERANCE_MAX, faults),
+            public_url: input
+                .public_url
+                .and_then(|url| noted("/public_url", PublicUrl::parse(&url), faults)),
+            dedupe: input.dedupe.and_then(|rule| dedupe(&rule, faults)),
+            options: SourceOptions::parse(input.options, kind, faults),
+        }
     }
 
     /// As it would be asked for, without the secrets.
@@ -116,6 +132,16 @@ impl SourceSettings {
             let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
             UnreadableSource(faults.join("; "))
         })
+    }
+
+    /// What can be used of stored forms that [`Self::from_stored`] refuses: the rest is as if it had
+    /// not been set. What cannot be used must not be served with it.
+    pub fn salvaged(name: SourceName, settings: &str, secrets: &str) -> Self {
+        let mut input: SourceInput = serde_json::from_str(settings).unwrap_or_default();
+        input.secrets = serde_json::from_str(secrets).unwrap_or_default();
+        let kind = SourceKind::from_str(&input.kind).unwrap_or_default();
+        // Those that refused it have told what is wrong.
+        Self::read(input, name, kind, &mut Vec::new())
     }
 }
 

@@ -24,6 +24,7 @@ fn delivery(share: Share) -> LeasedDelivery {
         cause: Trigger::Schedule,
         share,
         body: Bytes::new(),
+        headers: None,
     }
 }
 

@@ -63,6 +63,7 @@ fn leased(endpoint: EndpointId, share: Share) -> LeasedDelivery {
         cause: Trigger::Schedule,
         share,
         body: Bytes::new(),
+        headers: None,
     }
 }
 

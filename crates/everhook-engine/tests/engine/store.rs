@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::delivery::State;
-use everhook_domain::endpoint::Endpoint;
 use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReplayId};
 use everhook_domain::tenant::TenantId;
@@ -15,10 +14,10 @@ use everhook_domain::time::Timestamp;
 use everhook_engine::EngineSettings;
 use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
-    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Claim, Claimed, DeliveryDetail,
-    DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail, EventQuery, EventRecord,
-    JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish, Published, Reading,
-    Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
+    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed,
+    DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail,
+    EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish,
+    Published, Reading, Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
 };
 
 use crate::world::{World, answers};
@@ -130,9 +129,9 @@ impl DirectoryStore for FaultyStore {
     async fn change(
         &self,
         change: Change,
-        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        claim: Option<Claim<Changed>>,
         now: Timestamp,
-    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError> {
+    ) -> Result<Claimed<Changed>, StoreError> {
         self.inner.change(change, claim, now).await
     }
 }

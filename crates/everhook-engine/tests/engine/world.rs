@@ -22,8 +22,8 @@ use everhook_domain::time::{Clock, Timestamp};
 use everhook_engine::{Engine, EngineSettings, Intake, OutgoingRequest, Sender};
 use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
 use everhook_store::{
-    Change, DeliveryDetail, DirectoryStore, Publish, Reading, Sealer, Sending, Store, StorePolicy,
-    Targets,
+    Change, Changed, DeliveryDetail, DirectoryStore, Publish, Reading, Sealer, Sending, Store,
+    StorePolicy, Targets,
 };
 use http::HeaderMap;
 use rusqlite::Connection;
@@ -322,7 +322,7 @@ impl World {
 
     pub(crate) async fn change(&self, change: Change) -> Arc<Endpoint> {
         let changed = self.store.change(change, None, self.now()).await.expect("a change");
-        changed.done().flatten().expect("an endpoint")
+        changed.done().and_then(Changed::endpoint).expect("an endpoint")
     }
 
     pub(crate) async fn update(

@@ -11,7 +11,7 @@ use everhook_domain::header::CustomHeaders;
 use everhook_domain::secret::{Secret, SecretSet};
 use everhook_domain::subscription::{Subscription, SubscriptionInput};
 use everhook_domain::time::Timestamp;
-use everhook_store::{Change, Claimed, DirectoryStore, Refusal};
+use everhook_store::{Change, Changed, Claimed, DirectoryStore, Refusal};
 
 use crate::book::Secrets;
 use crate::client::{Client, Told, ask, claim, tenant};
@@ -37,9 +37,7 @@ pub(crate) async fn create(client: &mut Client, receiver: usize) {
         };
         let change =
             Change::CreateEndpoint { tenant: tenant(), settings, secrets: secrets.clone() };
-        let key = claim(&format!("create-{receiver}"), "create", |_: &Option<Arc<Endpoint>>| {
-            String::new()
-        });
+        let key = claim(&format!("create-{receiver}"), "create", |_: &Changed| String::new());
         let now = process.now();
         match ask(&process, process.front.change(change, Some(key), now)).await {
             Told::Done(Claimed::Done(_) | Claimed::Replayed(_)) => {
@@ -90,7 +88,7 @@ pub(crate) async fn act(client: &mut Client, receiver: usize, verb: EndpointVerb
         let now = process.now();
         let told = ask(&process, process.front.change(change, None, now)).await;
         match told {
-            Told::Done(Claimed::Done(Some(changed))) => {
+            Told::Done(Claimed::Done(Changed::Endpoint(changed))) => {
                 let state = EndpointState::Enabled.after(verb).ok();
                 return note_told(world, receiver, &changed, state);
             }
@@ -126,7 +124,7 @@ pub(crate) async fn update(client: &mut Client, receiver: usize, rotate: bool) {
         };
         let known = rotate.then(|| world.book().endpoints[receiver].begin_rotation());
         match ask(&process, process.front.change(change, None, now)).await {
-            Told::Done(Claimed::Done(Some(changed))) => {
+            Told::Done(Claimed::Done(Changed::Endpoint(changed))) => {
                 if let Some((number, known)) = known {
                     let known = known.map(|known| rotated(known, new_secret, now));
                     world.book().endpoints[receiver].end_rotation(number, known);

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use everhook_domain::endpoint::{Disabled, DisabledReason, Endpoint, EndpointState};
+use everhook_domain::endpoint::{
+    Disabled, DisabledReason, Endpoint, EndpointSettings, EndpointState,
+};
 use everhook_domain::id::EndpointId;
+use everhook_domain::secret::SecretSet;
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_domain::time::Timestamp;
 use tokio_postgres::Row;
@@ -11,10 +14,11 @@ use tokio_postgres::Row;
 use super::failure::VerbError;
 use super::number::{Bits, unsigned};
 use super::pool::Connection;
+use super::source;
 use crate::directory::Directory;
-use crate::seal::{Owner, Sealer};
+use crate::seal::{Owned, Owner, Sealer};
 
-/// Reads tenants and endpoints, as the transaction sees them.
+/// Reads tenants, endpoints and sources, as the transaction sees them.
 pub(super) async fn load(
     connection: &mut Connection,
     version: u64,
@@ -32,7 +36,8 @@ pub(super) async fn load(
     for row in connection.query(statement, &[]).await? {
         endpoints.push(Arc::new(read_endpoint(&row, sealer)?));
     }
-    Ok(Directory::new(version, tenants, endpoints))
+    let sources = source::load(connection, sealer).await?;
+    Ok(Directory::new(version, tenants, endpoints).with_sources(sources))
 }
 
 /// The directory after a change: with a tenant more, or an endpoint added or replaced.
@@ -45,13 +50,15 @@ pub(super) fn with(
     let changed = endpoint.as_ref().map(|endpoint| endpoint.id);
     let others = directory.all().filter(|other| Some(other.id) != changed).cloned();
     Directory::new(directory.version() + 1, tenants, others.chain(endpoint))
+        .with_sources(directory.sources().clone())
 }
 
-/// The directory without a tenant and its endpoints.
+/// The directory without a tenant, its endpoints and its sources.
 pub(super) fn without_tenant(directory: &Directory, gone: &TenantId) -> Directory {
     let tenants = directory.tenants().filter(|tenant| tenant.id != *gone).cloned();
     let endpoints = directory.all().filter(|endpoint| endpoint.tenant != *gone).cloned();
     Directory::new(directory.version() + 1, tenants, endpoints)
+        .with_sources(directory.sources().clone().without_tenant(gone))
 }
 
 fn read_tenant(row: &Row) -> Result<Tenant, VerbError> {
@@ -75,8 +82,8 @@ fn read_endpoint(row: &Row, sealer: &Sealer) -> Result<Endpoint, VerbError> {
     let unusable = |why: String| VerbError::Unusable(format!("endpoint {id}: {why}"));
     let state: &str = row.try_get(2)?;
     let tenant = tenant(row, 0)?;
-    let owner = Owner { tenant: &tenant, endpoint: id };
-    let (settings, secrets) = sealer.read(owner, row.try_get(6)?, row.try_get(7)?)?;
+    let owner = Owner { tenant: &tenant, owned: Owned::Endpoint(id) };
+    let [settings, secrets] = sealer.read(owner, [row.try_get(6)?, row.try_get(7)?])?;
     Ok(Endpoint {
         id,
         tenant,
@@ -86,8 +93,9 @@ fn read_endpoint(row: &Row, sealer: &Sealer) -> Result<Endpoint, VerbError> {
         version: unsigned(row.try_get(3)?),
         created_at: Timestamp::from_millis(row.try_get(4)?),
         updated_at: Timestamp::from_millis(row.try_get(5)?),
-        settings,
-        secrets,
+        settings: EndpointSettings::from_stored(&settings),
+        secrets: SecretSet::from_stored(&secrets)
+            .unwrap_or_else(|_| SecretSet::unreadable(&secrets)),
     })
 }
 

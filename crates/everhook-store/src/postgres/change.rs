@@ -1,4 +1,4 @@
-//! `change`: tenants and endpoints.
+//! `change`: tenants and endpoints; sources have a file of their own.
 
 use std::sync::Arc;
 
@@ -15,43 +15,52 @@ use super::failure::VerbError;
 use super::ids::Ids;
 use super::number::{Bits, signed};
 use super::tx::{Noted, Tx};
-use super::{catalog, health, schema, sweep};
-use crate::directory::{Change, Directory, ENDPOINTS_PER_TENANT_MAX};
+use super::{catalog, health, schema, source, sweep};
+use crate::directory::{Change, Changed, Directory, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
-use crate::seal::Owner;
+use crate::seal::{Owned, Owner, Texts};
 
 /// The verb. Only one transaction at a time runs it.
-pub(super) async fn change(
-    tx: &mut Tx,
-    ids: &Ids,
-    change: Change,
-) -> Result<Option<Arc<Endpoint>>, VerbError> {
+pub(super) async fn change(tx: &mut Tx, ids: &Ids, change: Change) -> Result<Changed, VerbError> {
     match change {
-        Change::CreateTenant { id, name } => create_tenant(tx, id, name).await.map(|()| None),
-        Change::DeleteTenant(id) => delete_tenant(tx, &id).await.map(|()| None),
+        Change::CreateTenant { id, name } => {
+            create_tenant(tx, id, name).await.map(|()| Changed::Nothing)
+        }
+        Change::DeleteTenant(id) => delete_tenant(tx, &id).await.map(|()| Changed::Nothing),
         Change::CreateEndpoint { tenant, settings, secrets } => {
-            create_endpoint(tx, ids, tenant, *settings, secrets).await.map(Some)
+            create_endpoint(tx, ids, tenant, *settings, secrets).await.map(Changed::Endpoint)
         }
         Change::UpdateEndpoint { tenant, endpoint, expected_version, settings } => {
             let old = current(tx, &tenant, endpoint)?;
             if old.version != expected_version {
                 return Err(Refusal::VersionChanged.into());
             }
-            update(tx, Endpoint { settings: *settings, ..(*old).clone() }).await.map(Some)
+            let new = Endpoint { settings: *settings, ..(*old).clone() };
+            update(tx, new).await.map(Changed::Endpoint)
         }
         Change::RotateSecret { tenant, endpoint, secret, overlap } => {
             let old = current(tx, &tenant, endpoint)?;
             let secrets = old.secrets.rotate(secret, tx.now, overlap)?;
-            update(tx, Endpoint { secrets, ..(*old).clone() }).await.map(Some)
+            update(tx, Endpoint { secrets, ..(*old).clone() }).await.map(Changed::Endpoint)
         }
         Change::ActOnEndpoint { tenant, endpoint, verb } => {
-            act_on_endpoint(tx, &tenant, endpoint, verb).await.map(Some)
+            act_on_endpoint(tx, &tenant, endpoint, verb).await.map(Changed::Endpoint)
+        }
+        Change::CreateSource { tenant, settings } => {
+            source::create(tx, ids, tenant, *settings).await.map(Changed::Source)
+        }
+        Change::UpdateSource { tenant, source, expected_version, settings } => {
+            let of = (&tenant, source);
+            source::update(tx, of, expected_version, *settings).await.map(Changed::Source)
+        }
+        Change::DeleteSource { tenant, source } => {
+            source::delete(tx, tenant, source).await.map(|()| Changed::Nothing)
         }
     }
 }
 
 /// The directory as it is after the transaction.
-async fn set_directory(tx: &mut Tx, directory: Directory) -> Result<(), VerbError> {
+pub(super) async fn set_directory(tx: &mut Tx, directory: Directory) -> Result<(), VerbError> {
     let version = signed(directory.version());
     tx.directory = Arc::new(directory);
     tx.directory_changed = true;
@@ -112,7 +121,7 @@ async fn create_endpoint(
         settings,
         secrets,
     });
-    let (settings, secrets) = stored(tx, &endpoint)?;
+    let [settings, secrets] = stored(tx, &endpoint)?;
     tx.connection
         .execute(
             "INSERT INTO endpoints (tenant, id, state, version, created_at, updated_at, settings, \
@@ -143,15 +152,16 @@ fn current(tx: &Tx, tenant: &TenantId, id: EndpointId) -> Result<Arc<Endpoint>, 
 }
 
 /// Settings and secrets as they are stored.
-fn stored(tx: &Tx, endpoint: &Endpoint) -> Result<(String, String), VerbError> {
-    let owner = Owner { tenant: &endpoint.tenant, endpoint: endpoint.id };
-    Ok(tx.rules.sealer.write(owner, &endpoint.settings, &endpoint.secrets)?)
+fn stored(tx: &Tx, endpoint: &Endpoint) -> Result<Texts, VerbError> {
+    let owner = Owner { tenant: &endpoint.tenant, owned: Owned::Endpoint(endpoint.id) };
+    let texts = [endpoint.settings.to_stored(), endpoint.secrets.to_stored()];
+    Ok(tx.rules.sealer.write(owner, texts)?)
 }
 
 async fn update(tx: &mut Tx, endpoint: Endpoint) -> Result<Arc<Endpoint>, VerbError> {
     let endpoint =
         Arc::new(Endpoint { version: endpoint.version + 1, updated_at: tx.now, ..endpoint });
-    let (settings, secrets) = stored(tx, &endpoint)?;
+    let [settings, secrets] = stored(tx, &endpoint)?;
     tx.connection
         .execute(
             "UPDATE endpoints SET state = $3, version = $4, updated_at = $5, settings = $6, \

@@ -11,7 +11,15 @@ use super::tx::Tx;
 use crate::jobs::JobStep;
 
 /// What goes by the tenant alone. Keys come before what they lead to.
-const OF_TENANT: [&str; 4] = [
+const OF_TENANT: [&str; 8] = [
+    "DELETE FROM receipt_keys WHERE (tenant, key) IN (SELECT tenant, key \
+     FROM receipt_keys WHERE tenant = $1 LIMIT $2)",
+    "DELETE FROM receipts WHERE (tenant, id) IN (SELECT tenant, id \
+     FROM receipts WHERE tenant = $1 LIMIT $2)",
+    "DELETE FROM received_headers WHERE (tenant, id) IN (SELECT tenant, id \
+     FROM received_headers WHERE tenant = $1 LIMIT $2)",
+    "DELETE FROM sources WHERE (tenant, id) IN (SELECT tenant, id \
+     FROM sources WHERE tenant = $1 LIMIT $2)",
     "DELETE FROM source_event_ids WHERE (tenant, key) IN (SELECT tenant, key \
      FROM source_event_ids WHERE tenant = $1 LIMIT $2)",
     "DELETE FROM idempotency_records WHERE key IN (SELECT key \

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use everhook_domain::id::{EndpointId, EventId, ReplayId};
+use everhook_domain::id::{EndpointId, EventId, ReplayId, SourceId};
 use everhook_domain::time::Timestamp;
 
 /// Random starts leave the top bit free, so that counting on never overflows.
@@ -41,6 +41,12 @@ impl Ids {
     pub(super) fn endpoint(&self, now: Timestamp) -> EndpointId {
         let (millis, sequence) = self.next(now);
         EndpointId::from_parts(millis, sequence, self.tag, 0)
+    }
+
+    /// A source's id.
+    pub(super) fn source(&self, now: Timestamp) -> SourceId {
+        let (millis, sequence) = self.next(now);
+        SourceId::from_parts(millis, sequence, self.tag, 0)
     }
 
     /// The id of work on many deliveries.

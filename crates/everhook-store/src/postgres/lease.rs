@@ -56,6 +56,7 @@ pub(super) async fn claim(
             cause: due.cause,
             share,
             body,
+            headers: None,
         });
     }
     tx.flush().await?;

@@ -5,14 +5,14 @@
 //! | `schema` | opening, identity, migrations |
 //! | `pool` | connections with their prepared statements |
 //! | `tx` | one transaction a verb; what it writes, and whom it tells |
-//! | `catalog` | tenants and endpoints |
+//! | `catalog` | tenants, endpoints and sources |
 //! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `ids` | ids that rise on one node |
 //! | `keys` | the exact table of source event IDs |
 //! | `row`, `record`, `number` | how things are written |
 //! | `health` | endpoints' failures, and what a transaction tells of itself |
 //! | `failure` | what PostgreSQL's errors mean |
-//! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
+//! | `claimed`, `publish`, `lease`, `act`, `change`, `source` | the verbs |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading` | single things and lists |
 //!
@@ -39,6 +39,7 @@ mod record;
 mod row;
 mod schema;
 mod sealing;
+mod source;
 mod sweep;
 mod tx;
 
@@ -47,14 +48,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use everhook_domain::endpoint::Endpoint;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use tokio_postgres::Config;
 
 use crate::claim::{Claim, Claimed};
-use crate::directory::{Change, Directory, DirectoryStore};
+use crate::directory::{Change, Changed, Directory, DirectoryStore};
 use crate::error::StoreError;
 use crate::handoff::Handoff;
 use crate::jobs::{JobStep, Jobs};
@@ -360,9 +360,9 @@ impl DirectoryStore for PostgresStore {
     async fn change(
         &self,
         change: Change,
-        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        claim: Option<Claim<Changed>>,
         now: Timestamp,
-    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError> {
+    ) -> Result<Claimed<Changed>, StoreError> {
         let mut tx = self.begin(Access::Change, now).await?;
         let done = changed(&mut tx, &self.ids, change, claim.as_ref()).await;
         self.end(tx, done).await
@@ -374,8 +374,8 @@ async fn changed(
     tx: &mut Tx,
     ids: &Ids,
     change: Change,
-    claim: Option<&Claim<Option<Arc<Endpoint>>>>,
-) -> Result<Claimed<Option<Arc<Endpoint>>>, VerbError> {
+    claim: Option<&Claim<Changed>>,
+) -> Result<Claimed<Changed>, VerbError> {
     if let Some(answered) = claimed::earlier(tx, claim).await? {
         return Ok(answered);
     }

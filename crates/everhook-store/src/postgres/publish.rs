@@ -251,6 +251,7 @@ async fn deliver(
                     cause,
                     share: Share::Fresh,
                     body: batch.bodies[index].clone(),
+                    headers: None,
                 };
                 handed.push((leased, permit));
             }

@@ -118,7 +118,7 @@ async fn find_event(
     let row = tx.connection.first(&statement, &[&tenant.as_str(), &Bits::from(event)]).await?;
     let Some(row) = row else { return Ok(None) };
     let body = Bytes::from(row.try_get::<_, Vec<u8>>(6)?);
-    Ok(Some(EventDetail { record: read_event(&row)?, body }))
+    Ok(Some(EventDetail { record: read_event(&row)?, body, headers: None }))
 }
 
 /// A delivery of this tenant.
@@ -323,6 +323,7 @@ fn read_event(row: &Row) -> Result<EventRecord, VerbError> {
         origin: code::read_origin(i64::from(origin))?,
         timestamp: Timestamp::from_millis(row.try_get(3)?),
         source_event_id: row.try_get(4)?,
+        source: None,
         deliveries: count(row.try_get(5)?),
     })
 }

@@ -3,19 +3,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use everhook_domain::endpoint::{Disabled, DisabledReason, Endpoint, EndpointState};
-use everhook_domain::id::EndpointId;
+use everhook_domain::endpoint::{
+    Disabled, DisabledReason, Endpoint, EndpointSettings, EndpointState,
+};
+use everhook_domain::id::{EndpointId, SourceId};
+use everhook_domain::secret::SecretSet;
+use everhook_domain::source::Source;
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, Row};
 
-use super::meta::{LAST_ENDPOINT, meta};
+use super::meta::{LAST_ENDPOINT, LAST_SOURCE, meta};
 use super::row::{signed, unsigned};
 use super::schema::OpenError;
-use crate::directory::Directory;
-use crate::seal::{Owner, Sealer};
+use super::source::{self, source_no};
+use crate::directory::{Directory, GoneSource, Sources};
+use crate::seal::{Owned, Owner, Sealer};
 
-/// A snapshot of tenants and endpoints, and the database's identity.
+/// A snapshot of tenants, endpoints and sources, and the database's identity.
 #[derive(Clone, Debug)]
 pub(super) struct Catalog {
     pub(super) directory: Arc<Directory>,
@@ -26,6 +31,9 @@ pub(super) struct Catalog {
     tenants: HashMap<TenantId, (i64, Tenant)>,
     endpoints: HashMap<i64, Arc<Endpoint>>,
     last_endpoint_no: i64,
+    /// Deleted ones too.
+    sources: HashMap<i64, SourceId>,
+    last_source_no: i64,
 }
 
 impl Catalog {
@@ -59,19 +67,31 @@ impl Catalog {
             let endpoint = read_endpoint(row, tag, &names, &sealer)?;
             endpoints.insert(signed(endpoint.id.sequence()), Arc::new(endpoint));
         }
-        let last: Option<i64> =
-            connection.query_row("SELECT max(seq) FROM endpoints", [], |row| row.get(0))?;
-        let last_endpoint_no = last.max(meta(connection, LAST_ENDPOINT)?).unwrap_or(0);
-        let directory = Arc::default();
-        Ok(Self { directory, tag, sealer, tenants, endpoints, last_endpoint_no }.renewed())
+        let (all_sources, sources) = source::load(connection, tag, &names, &sealer)?;
+        let catalog = Self {
+            directory: Arc::default(),
+            tag,
+            sealer,
+            tenants,
+            endpoints,
+            last_endpoint_no: last(connection, "endpoints", LAST_ENDPOINT)?,
+            sources,
+            last_source_no: last(connection, "sources", LAST_SOURCE)?,
+        };
+        Ok(catalog.renewed(all_sources))
     }
 
-    /// With the directory of what is in it, as a new version.
-    fn renewed(self) -> Self {
+    /// With the directory of what is in it and these sources, as a new version.
+    fn renewed(self, sources: Sources) -> Self {
         let tenants = self.tenants.values().map(|(_, tenant)| tenant.clone());
         let endpoints = self.endpoints.values().cloned();
         let directory = Directory::new(self.directory.version() + 1, tenants, endpoints);
-        Self { directory: Arc::new(directory), ..self }
+        Self { directory: Arc::new(directory.with_sources(sources)), ..self }
+    }
+
+    /// The sources of all tenants, for the next version.
+    fn all_sources(&self) -> Sources {
+        self.directory.sources().clone()
     }
 
     /// The tenant's number.
@@ -89,19 +109,31 @@ impl Catalog {
         self.last_endpoint_no
     }
 
+    /// The id of a source by its number; of a deleted one too.
+    pub(super) fn source(&self, number: i64) -> Option<SourceId> {
+        self.sources.get(&number).copied()
+    }
+
+    /// The highest source number so far.
+    pub(super) fn last_source_no(&self) -> i64 {
+        self.last_source_no
+    }
+
     /// This catalog with one more tenant.
     pub(super) fn with_tenant(&self, tenant: Tenant, no: i64) -> Self {
         let mut catalog = self.clone();
         catalog.tenants.insert(tenant.id.clone(), (no, tenant));
-        catalog.renewed()
+        catalog.renewed(self.all_sources())
     }
 
-    /// This catalog without a tenant and its endpoints.
+    /// This catalog without a tenant, its endpoints and its sources.
     pub(super) fn without_tenant(&self, tenant: &TenantId) -> Self {
         let mut catalog = self.clone();
         catalog.tenants.remove(tenant);
         catalog.endpoints.retain(|_, endpoint| endpoint.tenant != *tenant);
-        catalog.renewed()
+        let sources = self.all_sources().without_tenant(tenant);
+        catalog.sources.retain(|_, source| sources.knows(*source));
+        catalog.renewed(sources)
     }
 
     /// This catalog with an endpoint added or replaced.
@@ -110,8 +142,29 @@ impl Catalog {
         let number = signed(endpoint.id.sequence());
         catalog.endpoints.insert(number, endpoint);
         catalog.last_endpoint_no = catalog.last_endpoint_no.max(number);
-        catalog.renewed()
+        catalog.renewed(self.all_sources())
     }
+
+    /// This catalog with a source added or replaced.
+    pub(super) fn with_source(&self, source: Arc<Source>) -> Self {
+        let mut catalog = self.clone();
+        let number = source_no(source.id);
+        catalog.sources.insert(number, source.id);
+        catalog.last_source_no = catalog.last_source_no.max(number);
+        catalog.renewed(self.all_sources().with(source))
+    }
+
+    /// This catalog after a source was deleted.
+    pub(super) fn without_source(&self, gone: GoneSource) -> Self {
+        self.clone().renewed(self.all_sources().with_gone(gone))
+    }
+}
+
+/// The highest number that was given in a table, erased rows' among them.
+fn last(connection: &Connection, table: &str, mark: &str) -> Result<i64, OpenError> {
+    let statement = format!("SELECT max(seq) FROM {table}");
+    let last: Option<i64> = connection.query_row(&statement, [], |row| row.get(0))?;
+    Ok(last.max(meta(connection, mark)?).unwrap_or(0))
 }
 
 fn read_endpoint(
@@ -129,8 +182,8 @@ fn read_endpoint(
         .ok_or_else(|| OpenError::Unusable(format!("endpoint {id} belongs to no tenant")))?;
     let state: String = row.get(2)?;
     let (settings, secrets): (String, String) = (row.get(6)?, row.get(7)?);
-    let owner = Owner { tenant: &tenant, endpoint: id };
-    let (settings, secrets) = sealer.read(owner, &settings, &secrets)?;
+    let owner = Owner { tenant: &tenant, owned: Owned::Endpoint(id) };
+    let [settings, secrets] = sealer.read(owner, [&settings, &secrets])?;
     Ok(Endpoint {
         id,
         tenant,
@@ -140,8 +193,9 @@ fn read_endpoint(
         version: unsigned(row.get(3)?),
         created_at: Timestamp::from_millis(created_at),
         updated_at: Timestamp::from_millis(row.get(5)?),
-        settings,
-        secrets,
+        settings: EndpointSettings::from_stored(&settings),
+        secrets: SecretSet::from_stored(&secrets)
+            .unwrap_or_else(|_| SecretSet::unreadable(&secrets)),
     })
 }
 

@@ -1,4 +1,4 @@
-//! `change`: tenants and endpoints.
+//! `change`: tenants and endpoints; sources have a file of their own.
 
 use std::sync::Arc;
 
@@ -16,47 +16,63 @@ use rusqlite::params;
 use super::command::{Verb, VerbError};
 use super::row::{signed, unsigned};
 use super::tx::{Tx, endpoint_no};
-use super::{claimed, erase, sweep};
+use super::{claimed, erase, source, sweep};
 use crate::claim::{Claim, Claimed};
-use crate::directory::{Change, ENDPOINTS_PER_TENANT_MAX};
+use crate::directory::{Change, Changed, ENDPOINTS_PER_TENANT_MAX};
 use crate::error::Refusal;
-use crate::seal::Owner;
+use crate::seal::{Owned, Owner, Texts};
 
 /// The verb.
 pub(super) struct ChangeVerb {
     pub(super) change: Change,
-    pub(super) claim: Option<Claim<Option<Arc<Endpoint>>>>,
+    pub(super) claim: Option<Claim<Changed>>,
     pub(super) now: Timestamp,
 }
 
 impl Verb for ChangeVerb {
-    type Output = Claimed<Option<Arc<Endpoint>>>;
+    type Output = Claimed<Changed>;
 
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
         let now = self.now;
-        claimed::run(tx, self.claim.as_ref(), now, |tx| match &self.change {
-            Change::CreateTenant { id, name } => create_tenant(tx, id, name, now).map(|()| None),
-            Change::DeleteTenant(id) => delete_tenant(tx, id, now).map(|()| None),
-            Change::CreateEndpoint { tenant, settings, secrets } => {
-                create_endpoint(tx, tenant, settings, secrets, now).map(Some)
+        claimed::run(tx, self.claim.as_ref(), now, |tx| change(tx, &self.change, now))
+    }
+}
+
+fn change(tx: &mut Tx<'_>, change: &Change, now: Timestamp) -> Result<Changed, VerbError> {
+    match change {
+        Change::CreateTenant { id, name } => {
+            create_tenant(tx, id, name, now).map(|()| Changed::Nothing)
+        }
+        Change::DeleteTenant(id) => delete_tenant(tx, id, now).map(|()| Changed::Nothing),
+        Change::CreateEndpoint { tenant, settings, secrets } => {
+            create_endpoint(tx, tenant, settings, secrets, now).map(Changed::Endpoint)
+        }
+        Change::UpdateEndpoint { tenant, endpoint, expected_version, settings } => {
+            let old = current(tx, tenant, *endpoint)?;
+            if old.version != *expected_version {
+                return Err(Refusal::VersionChanged.into());
             }
-            Change::UpdateEndpoint { tenant, endpoint, expected_version, settings } => {
-                let old = current(tx, tenant, *endpoint)?;
-                if old.version != *expected_version {
-                    return Err(Refusal::VersionChanged.into());
-                }
-                let new = Endpoint { settings: (**settings).clone(), ..(*old).clone() };
-                update(tx, new, now).map(Some)
-            }
-            Change::RotateSecret { tenant, endpoint, secret, overlap } => {
-                let old = current(tx, tenant, *endpoint)?;
-                let secrets = old.secrets.rotate(secret.clone(), now, *overlap)?;
-                update(tx, Endpoint { secrets, ..(*old).clone() }, now).map(Some)
-            }
-            Change::ActOnEndpoint { tenant, endpoint, verb } => {
-                act_on_endpoint(tx, tenant, *endpoint, *verb, now).map(Some)
-            }
-        })
+            let new = Endpoint { settings: (**settings).clone(), ..(*old).clone() };
+            update(tx, new, now).map(Changed::Endpoint)
+        }
+        Change::RotateSecret { tenant, endpoint, secret, overlap } => {
+            let old = current(tx, tenant, *endpoint)?;
+            let secrets = old.secrets.rotate(secret.clone(), now, *overlap)?;
+            update(tx, Endpoint { secrets, ..(*old).clone() }, now).map(Changed::Endpoint)
+        }
+        Change::ActOnEndpoint { tenant, endpoint, verb } => {
+            act_on_endpoint(tx, tenant, *endpoint, *verb, now).map(Changed::Endpoint)
+        }
+        Change::CreateSource { tenant, settings } => {
+            source::create(tx, tenant, settings, now).map(Changed::Source)
+        }
+        Change::UpdateSource { tenant, source, expected_version, settings } => {
+            let of = (tenant, *source);
+            source::update(tx, of, *expected_version, settings, now).map(Changed::Source)
+        }
+        Change::DeleteSource { tenant, source } => {
+            source::delete(tx, tenant, *source, now).map(|()| Changed::Nothing)
+        }
     }
 }
 
@@ -125,7 +141,7 @@ fn create_endpoint(
         settings: settings.clone(),
         secrets: secrets.clone(),
     });
-    let (settings, secrets) = stored(tx, &endpoint)?;
+    let [settings, secrets] = stored(tx, &endpoint)?;
     tx.connection
         .prepare_cached(
             "INSERT INTO endpoints (seq, tenant, state, version, created_at, updated_at, settings, \
@@ -155,15 +171,16 @@ fn current(tx: &Tx<'_>, tenant: &TenantId, id: EndpointId) -> Result<Arc<Endpoin
 }
 
 /// Settings and secrets as they are stored.
-fn stored(tx: &Tx<'_>, endpoint: &Endpoint) -> Result<(String, String), VerbError> {
-    let owner = Owner { tenant: &endpoint.tenant, endpoint: endpoint.id };
-    Ok(tx.catalog().sealer.write(owner, &endpoint.settings, &endpoint.secrets)?)
+fn stored(tx: &Tx<'_>, endpoint: &Endpoint) -> Result<Texts, VerbError> {
+    let owner = Owner { tenant: &endpoint.tenant, owned: Owned::Endpoint(endpoint.id) };
+    let texts = [endpoint.settings.to_stored(), endpoint.secrets.to_stored()];
+    Ok(tx.catalog().sealer.write(owner, texts)?)
 }
 
 fn update(tx: &mut Tx<'_>, endpoint: Endpoint, now: Timestamp) -> Result<Arc<Endpoint>, VerbError> {
     let endpoint =
         Arc::new(Endpoint { version: endpoint.version + 1, updated_at: now, ..endpoint });
-    let (settings, secrets) = stored(tx, &endpoint)?;
+    let [settings, secrets] = stored(tx, &endpoint)?;
     tx.connection
         .prepare_cached(
             "UPDATE endpoints SET state = ?2, version = ?3, updated_at = ?4, settings = ?5, \

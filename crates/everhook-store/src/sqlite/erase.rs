@@ -21,10 +21,20 @@ const SCAN_ROWS: u32 = 4 * STEP_ROWS;
 
 /// Tables with a `tenant`, in the order in which they are emptied. Keys come before what they lead
 /// to, so that none ever leads to a row that is given to somebody else.
-const PARTS: [&str; 5] = ["key_log", "idempotency_records", "bulks", "endpoints", "events"];
+const PARTS: [&str; 8] = [
+    "key_log",
+    "idempotency_records",
+    "bulks",
+    "endpoints",
+    "events",
+    "receipts",
+    "received_headers",
+    "sources",
+];
 const KEYS: u8 = 0;
 const BULKS: u8 = 2;
 const EVENTS: u8 = 4;
+const LAST: u8 = 7;
 
 /// How far an erasure has come.
 struct Erasure {
@@ -73,7 +83,7 @@ pub(super) fn step(tx: &mut Tx<'_>, _now: Timestamp) -> Result<JobStep, VerbErro
     };
     if erasure.last_row >= erasure.end_row {
         erasure.part += 1;
-        if erasure.part > EVENTS {
+        if erasure.part > LAST {
             end(tx.connection, erasure.tenant)?;
             return Ok(JobStep::More);
         }

@@ -97,6 +97,7 @@ fn lease_due(
             cause: due.cause,
             share,
             body: Bytes::from(body),
+            headers: None,
         });
     }
     Ok(weight)

@@ -10,6 +10,9 @@ pub(super) const LAST_CREATED_AT: &str = "last_created_at";
 /// The highest number of an endpoint, when a tenant was deleted.
 pub(super) const LAST_ENDPOINT: &str = "last_endpoint";
 
+/// The highest number of a source, when a tenant was deleted.
+pub(super) const LAST_SOURCE: &str = "last_source";
+
 /// A number kept in the table `meta`.
 pub(super) fn meta(connection: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
     connection

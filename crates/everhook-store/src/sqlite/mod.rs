@@ -6,13 +6,13 @@
 //! | `writer`, `tx`, `memory` | one transaction a batch; what is in memory beside the file |
 //! | `command` | a verb, and its way back to the caller |
 //! | `thread` | gathers commands into batches |
-//! | `catalog` | tenants and endpoints with their numbers |
+//! | `catalog` | tenants, endpoints and sources with their numbers |
 //! | `meta` | single numbers |
 //! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record` | how things are written |
 //! | `health` | endpoints' failures, and what a transaction tells of itself |
-//! | `claimed`, `publish`, `lease`, `act`, `change` | the verbs |
+//! | `claimed`, `publish`, `lease`, `act`, `change`, `source` | the verbs |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading`, `probe` | single things, lists, and whether writes succeed |
 //!
@@ -39,6 +39,7 @@ mod record;
 mod row;
 mod schema;
 mod sealing;
+mod source;
 mod sweep;
 mod thread;
 mod tx;
@@ -50,7 +51,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
-use everhook_domain::endpoint::Endpoint;
 use everhook_domain::fault::{self, Fate, Step};
 use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
@@ -63,7 +63,7 @@ pub use schema::OpenError;
 pub use thread::GroupCommit;
 
 use crate::claim::{Claim, Claimed};
-use crate::directory::{Change, Directory, DirectoryStore};
+use crate::directory::{Change, Changed, Directory, DirectoryStore};
 use crate::error::{Refusal, StoreError};
 use crate::handoff::Handoff;
 use crate::jobs::{JobStep, Jobs};
@@ -416,9 +416,9 @@ impl DirectoryStore for SqliteStore {
     async fn change(
         &self,
         change: Change,
-        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        claim: Option<Claim<Changed>>,
         now: Timestamp,
-    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError> {
+    ) -> Result<Claimed<Changed>, StoreError> {
         self.run(change::ChangeVerb { change, claim, now }).await
     }
 }

@@ -184,6 +184,7 @@ impl PublishVerb {
             cause,
             share: Share::Fresh,
             body: body.clone(),
+            headers: None,
         };
         self.leased.push((index, target, leased));
         Ok(())

@@ -47,7 +47,8 @@ impl Reader<'_> {
             .prepare_cached(&format!("SELECT {EVENT_COLUMNS}, body FROM events WHERE seq = ?1"))?
             .query_row([signed(event.sequence())], |row| {
                 let (owner, record) = read_event(row, self.catalog.tag)?;
-                Ok((owner, EventDetail { record, body: Bytes::from(row.get::<_, Vec<u8>>(8)?) }))
+                let body = Bytes::from(row.get::<_, Vec<u8>>(8)?);
+                Ok((owner, EventDetail { record, body, headers: None }))
             })
             .optional()?;
         Ok(found
@@ -307,6 +308,7 @@ fn read_event(row: &Row<'_>, tag: u16) -> rusqlite::Result<(i64, EventRecord)> {
         origin: code::read_origin(row.get(4)?).map_err(bad)?,
         timestamp: Timestamp::from_millis(row.get(5)?),
         source_event_id: row.get(6)?,
+        source: None,
         deliveries: row.get(7)?,
     };
     Ok((row.get(1)?, record))

@@ -21,7 +21,7 @@ use super::catalog::Catalog;
 use super::command::VerbError;
 use super::keys::{self, KeyEntry};
 use super::memory::{After, Memory};
-use super::meta::{LAST_CREATED_AT, LAST_ENDPOINT, LAST_SEQUENCE, set_meta};
+use super::meta::{LAST_CREATED_AT, LAST_ENDPOINT, LAST_SEQUENCE, LAST_SOURCE, set_meta};
 use super::row::{DeliveryRow, signed};
 use super::{change, health, record};
 use crate::error::Refusal;
@@ -149,6 +149,7 @@ impl<'a> Tx<'a> {
             (LAST_SEQUENCE, counters.next_sequence - 1),
             (LAST_CREATED_AT, counters.last_created_at.as_millis()),
             (LAST_ENDPOINT, self.catalog().last_endpoint_no()),
+            (LAST_SOURCE, self.catalog().last_source_no()),
         ] {
             set_meta(self.connection, name, value)?;
         }

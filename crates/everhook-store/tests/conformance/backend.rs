@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use everhook_domain::id::{DeliveryId, EndpointId};
+use everhook_domain::id::{DeliveryId, EndpointId, SourceId};
 use everhook_domain::time::Timestamp;
 use everhook_store::{Handoff, Sealer, Store, StorePolicy};
 use tokio::runtime::Runtime;
@@ -37,6 +37,25 @@ impl Kind {
     }
 }
 
+/// The row of something that has settings and secrets.
+#[derive(Clone, Copy)]
+pub(crate) struct RowOf {
+    pub(crate) table: &'static str,
+    pub(crate) bits: u128,
+}
+
+impl From<EndpointId> for RowOf {
+    fn from(id: EndpointId) -> Self {
+        Self { table: "endpoints", bits: id.bits() }
+    }
+}
+
+impl From<SourceId> for RowOf {
+    fn from(id: SourceId) -> Self {
+        Self { table: "sources", bits: id.bits() }
+    }
+}
+
 /// Every kind that this build has.
 pub(crate) fn kinds() -> Vec<Kind> {
     vec![
@@ -64,15 +83,14 @@ pub(crate) trait Backend {
     /// Copies the only endpoint until there are so many. No store is open.
     fn multiply_endpoint(&self, count: usize);
 
-    /// Overwrites a column of an endpoint's row, as an older version may have stored it. No store
-    /// is open.
-    fn store_as(&self, endpoint: EndpointId, column: &str, text: &str);
+    /// Overwrites a column of a row, as an older version may have stored it. No store is open.
+    fn store_as(&self, row: RowOf, column: &str, text: &str);
 
     /// How many rows each table holds, but for the numbers in `meta`. No store is open.
     fn rows(&self) -> BTreeMap<String, i64>;
 
-    /// An endpoint's settings and secrets as they are stored. No store is open.
-    fn stored(&self, endpoint: EndpointId) -> [String; 2];
+    /// Settings and secrets as they are stored. No store is open.
+    fn stored(&self, row: RowOf) -> [String; 2];
 
     /// What came in for ended leases of a delivery, which no verb shows yet. No store is open.
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String>;

@@ -12,7 +12,7 @@ use everhook_domain::secret::TooManySecrets;
 use everhook_domain::subscription::{Subscription, SubscriptionInput};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
-use everhook_store::{Change, Directory, ENDPOINTS_PER_TENANT_MAX, Refusal, StoreError};
+use everhook_store::{Change, Changed, Directory, ENDPOINTS_PER_TENANT_MAX, Refusal, StoreError};
 
 use crate::backend::Kind;
 use crate::sketch::{TYPE, create_tenant, event, events, secret, secrets, secs, settings, tenant};
@@ -126,7 +126,7 @@ fn the_default_tenant_is_there(kind: Kind) {
 fn a_tenant_is_made_once(kind: Kind) {
     let world = World::new(kind);
     let change = create_tenant("shop");
-    assert!(world.change(change.clone()).unwrap().is_none());
+    assert!(matches!(world.change(change.clone()), Ok(Changed::Nothing)));
     assert!(directory(&world).has_tenant(&tenant("shop")));
     assert_eq!(world.change(change).map(drop), refused(Refusal::Taken));
     let default = create_tenant("default");
@@ -141,7 +141,7 @@ fn an_endpoint_is_as_it_was_made(kind: Kind) {
         settings: rich(),
         secrets: secrets(9),
     });
-    let made = made.unwrap().unwrap();
+    let made = made.unwrap().endpoint().unwrap();
     let expected = Endpoint {
         id: made.id,
         tenant: world.tenant.clone(),
@@ -163,7 +163,7 @@ fn an_endpoint_is_changed_from_the_version_that_was_read(kind: Kind) {
     let mut world = World::new(kind);
     let first = endpoint(&world, world.endpoint());
     world.advance(secs(3));
-    let second = world.change(update(&first, rich())).unwrap().unwrap();
+    let second = world.change(update(&first, rich())).unwrap().endpoint().unwrap();
     let expected = Endpoint {
         version: 2,
         updated_at: world.now,
@@ -189,7 +189,7 @@ fn a_secret_is_rotated(kind: Kind) {
         overlap: secs(60),
     };
     world.advance(secs(3));
-    let second = world.change(rotate(2)).unwrap().unwrap();
+    let second = world.change(rotate(2)).unwrap().endpoint().unwrap();
     let secrets = first.secrets.rotate(secret(2), world.now, secs(60)).unwrap();
     let (version, updated_at) = (2, world.now);
     let expected = Endpoint { version, updated_at, secrets, ..Endpoint::clone(&first) };
@@ -249,7 +249,7 @@ fn a_change_holds_for_the_next_event(kind: Kind) {
     let id = world.endpoint();
     assert_eq!(count(), 1);
     let change = update(&endpoint(&world, id), settings(&["invoice.*"]));
-    let changed = world.change(change).unwrap().unwrap();
+    let changed = world.change(change).unwrap().endpoint().unwrap();
     assert_eq!(count(), 0);
     world.change(update(&changed, settings(&[TYPE]))).unwrap();
     assert_eq!(count(), 1);

@@ -7,8 +7,8 @@ use everhook_domain::endpoint::EndpointVerb::Disable;
 use everhook_domain::id::{EndpointId, EventId};
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_store::{
-    Act, BulkRequest, Change, Claim, Claimed, DeliveryQuery, EventQuery, JobStep, LeasedDelivery,
-    PageRequest, Published, Refusal, Settled, StoreError,
+    Act, BulkRequest, Change, Changed, Claim, Claimed, DeliveryQuery, EventQuery, JobStep,
+    LeasedDelivery, PageRequest, Published, Refusal, Settled, StoreError,
 };
 
 use crate::backend::Kind;
@@ -43,7 +43,7 @@ fn refused<T>(refusal: Refusal) -> Result<T, StoreError> {
 }
 
 fn delete(world: &World, tenant: &TenantId) {
-    assert!(world.change(Change::DeleteTenant(tenant.clone())).unwrap().is_none());
+    assert!(matches!(world.change(Change::DeleteTenant(tenant.clone())), Ok(Changed::Nothing)));
 }
 
 fn claim_of<T: std::fmt::Debug>(tenant: &TenantId, key: &str) -> Claim<T> {

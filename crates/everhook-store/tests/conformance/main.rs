@@ -36,6 +36,7 @@ mod send_again;
 mod settle;
 mod sketch;
 mod source_ids;
+mod sources;
 mod sqlite;
 mod states;
 mod system;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         act::cases,
         send_again::cases,
         directory::cases,
+        sources::cases,
         states::cases,
         jobs::cases,
         bulk::cases,

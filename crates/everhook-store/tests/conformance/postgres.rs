@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use everhook_domain::id::{DeliveryId, EndpointId};
+use everhook_domain::id::DeliveryId;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::postgres::{PostgresOptions, PostgresStore};
@@ -12,7 +12,7 @@ use everhook_store::{Handoff, NoHandoff, Sealer, Sending, Store, StoreError, Sto
 use tokio::runtime::{Handle, Runtime};
 use tokio_postgres::{NoTls, Row};
 
-use crate::backend::{Backend, Kind};
+use crate::backend::{Backend, Kind, RowOf};
 use crate::sketch::{events, publish_in};
 use crate::{Case, case, nodes, sealing};
 
@@ -114,12 +114,12 @@ impl Backend for Postgres {
         ));
     }
 
-    fn store_as(&self, endpoint: EndpointId, column: &str, text: &str) {
+    fn store_as(&self, row: RowOf, column: &str, text: &str) {
         let text = text.replace('\'', "''");
         let changed = self.run(&format!(
-            "UPDATE endpoints SET {column} = '{text}' \
+            "UPDATE {} SET {column} = '{text}' \
              WHERE replace(id::text, '-', '') = '{:032x}' RETURNING 1",
-            endpoint.bits()
+            row.table, row.bits
         ));
         assert_eq!(changed.len(), 1);
     }
@@ -136,11 +136,10 @@ impl Backend for Postgres {
         tables.iter().map(|row| count(row.get(0))).collect()
     }
 
-    fn stored(&self, endpoint: EndpointId) -> [String; 2] {
+    fn stored(&self, row: RowOf) -> [String; 2] {
         let rows = self.run(&format!(
-            "SELECT settings, secrets FROM endpoints \
-             WHERE replace(id::text, '-', '') = '{:032x}'",
-            endpoint.bits()
+            "SELECT settings, secrets FROM {} WHERE replace(id::text, '-', '') = '{:032x}'",
+            row.table, row.bits
         ));
         [rows[0].get(0), rows[0].get(1)]
     }

@@ -57,6 +57,7 @@ fn what_is_accepted_is_readable(kind: Kind) {
         origin: Origin::Published,
         timestamp: HAPPENED,
         source_event_id: Some("order-1".into()),
+        source: None,
         deliveries: 1,
     };
     assert_eq!(detail.record, record);

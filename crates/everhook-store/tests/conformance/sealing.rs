@@ -28,12 +28,12 @@ pub(crate) fn lasting_cases() -> Vec<Case> {
     vec![case(without_the_key_nothing_opens)]
 }
 
-fn key(byte: u8) -> MasterKey {
+pub(crate) fn key(byte: u8) -> MasterKey {
     MasterKey::parse(&format!("{byte:02x}").repeat(32)).unwrap()
 }
 
 /// Random enough for a test: every salt is another one.
-fn sealer(current: u8, old: &[u8]) -> Sealer {
+pub(crate) fn sealer(current: u8, old: &[u8]) -> Sealer {
     let drawn = std::sync::atomic::AtomicU64::new(0);
     let entropy = Arc::new(move |bytes: &mut [u8]| {
         let draw = drawn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -48,7 +48,7 @@ fn endpoint(world: &World) -> EndpointId {
     settings.url = EndpointUrl::parse(URL, false).unwrap();
     let tenant = world.tenant.clone();
     let created = world.change(Change::CreateEndpoint { tenant, settings, secrets: secrets(1) });
-    created.unwrap().unwrap().id
+    created.unwrap().endpoint().unwrap().id
 }
 
 fn read(world: &World, id: EndpointId) -> Arc<Endpoint> {

@@ -11,7 +11,7 @@ use everhook_store::sqlite::{GroupCommit, SqliteOptions, SqliteStore};
 use everhook_store::{Handoff, Sealer, Store, StorePolicy};
 use rusqlite::Connection;
 
-use crate::backend::{Backend, Kind};
+use crate::backend::{Backend, Kind, RowOf};
 
 /// In memory: commands run inside the call, one by one.
 pub(crate) const MEMORY: Kind = Kind {
@@ -75,16 +75,16 @@ impl Backend for Memory {
         multiply_endpoint(self.connection.as_ref().unwrap(), count);
     }
 
-    fn store_as(&self, endpoint: EndpointId, column: &str, text: &str) {
-        store_as(self.connection.as_ref().unwrap(), endpoint, column, text);
+    fn store_as(&self, row: RowOf, column: &str, text: &str) {
+        store_as(self.connection.as_ref().unwrap(), row, column, text);
     }
 
     fn rows(&self) -> BTreeMap<String, i64> {
         rows(self.connection.as_ref().unwrap())
     }
 
-    fn stored(&self, endpoint: EndpointId) -> [String; 2] {
-        stored(self.connection.as_ref().unwrap(), endpoint)
+    fn stored(&self, row: RowOf) -> [String; 2] {
+        stored(self.connection.as_ref().unwrap(), row)
     }
 
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
@@ -119,16 +119,16 @@ impl Backend for File {
         multiply_endpoint(&Connection::open(self.path()).unwrap(), count);
     }
 
-    fn store_as(&self, endpoint: EndpointId, column: &str, text: &str) {
-        store_as(&Connection::open(self.path()).unwrap(), endpoint, column, text);
+    fn store_as(&self, row: RowOf, column: &str, text: &str) {
+        store_as(&Connection::open(self.path()).unwrap(), row, column, text);
     }
 
     fn rows(&self) -> BTreeMap<String, i64> {
         rows(&Connection::open(self.path()).unwrap())
     }
 
-    fn stored(&self, endpoint: EndpointId) -> [String; 2] {
-        stored(&Connection::open(self.path()).unwrap(), endpoint)
+    fn stored(&self, row: RowOf) -> [String; 2] {
+        stored(&Connection::open(self.path()).unwrap(), row)
     }
 
     fn late_outcomes(&self, delivery: DeliveryId) -> Vec<String> {
@@ -156,9 +156,9 @@ fn multiply_endpoint(connection: &Connection, count: usize) {
     assert_eq!(connection.execute(statement, [count as i64]), Ok(count - 1));
 }
 
-fn store_as(connection: &Connection, endpoint: EndpointId, column: &str, text: &str) {
-    let statement = format!("UPDATE endpoints SET {column} = ?2 WHERE seq = ?1");
-    let changed = connection.execute(&statement, (endpoint.sequence() as i64, text));
+fn store_as(connection: &Connection, row: RowOf, column: &str, text: &str) {
+    let statement = format!("UPDATE {} SET {column} = ?2 WHERE seq = ?1", row.table);
+    let changed = connection.execute(&statement, (number(row), text));
     assert_eq!(changed, Ok(1));
 }
 
@@ -174,10 +174,14 @@ fn rows(connection: &Connection) -> BTreeMap<String, i64> {
     tables.map(|table| count(table.unwrap())).collect()
 }
 
-fn stored(connection: &Connection, endpoint: EndpointId) -> [String; 2] {
-    let statement = "SELECT settings, secrets FROM endpoints WHERE seq = ?1";
+fn number(row: RowOf) -> i64 {
+    EndpointId::from_bits(row.bits).sequence() as i64
+}
+
+fn stored(connection: &Connection, row: RowOf) -> [String; 2] {
+    let statement = format!("SELECT settings, secrets FROM {} WHERE seq = ?1", row.table);
     let read = |row: &rusqlite::Row<'_>| Ok([row.get(0)?, row.get(1)?]);
-    connection.query_row(statement, [endpoint.sequence() as i64], read).unwrap()
+    connection.query_row(&statement, [number(row)], read).unwrap()
 }
 
 fn late_outcomes(connection: &Connection, delivery: DeliveryId) -> Vec<String> {

@@ -14,7 +14,7 @@ use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::{
-    AcceptedEvent, Act, Change, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord,
+    AcceptedEvent, Act, Change, Changed, Claimed, DeliveryDetail, DeliveryQuery, DeliveryRecord,
     EventDetail, EventQuery, EventRecord, JobStep, LaneDue, LeasedDelivery, PageRequest, Publish,
     Published, Sealer, SentAgain, Settled, Settlement, Store, StoreError, StorePolicy, Targets,
     Wanted,
@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::backend::{Backend, Kind};
+use crate::backend::{Backend, Kind, RowOf};
 use crate::lanes::Lanes;
 use crate::sketch::{everything, finished, publish_in, released, secrets, settings};
 
@@ -110,10 +110,10 @@ impl World {
         refused
     }
 
-    /// An endpoint's settings and secrets as they are stored; restarts the store.
-    pub(crate) fn stored(&mut self, endpoint: EndpointId) -> [String; 2] {
+    /// Settings and secrets as they are stored; restarts the store.
+    pub(crate) fn stored(&mut self, row: impl Into<RowOf>) -> [String; 2] {
         self.backend.crash();
-        let stored = self.backend.stored(endpoint);
+        let stored = self.backend.stored(row.into());
         self.store = self.reopen();
         stored
     }
@@ -131,10 +131,10 @@ impl World {
         self.store = self.reopen();
     }
 
-    /// Overwrites a column of an endpoint's row; restarts the store.
-    pub(crate) fn store_as(&mut self, endpoint: EndpointId, column: &str, text: &str) {
+    /// Overwrites a column of a row; restarts the store.
+    pub(crate) fn store_as(&mut self, row: impl Into<RowOf>, column: &str, text: &str) {
         self.backend.crash();
-        self.backend.store_as(endpoint, column, text);
+        self.backend.store_as(row.into(), column, text);
         self.store = self.reopen();
     }
 
@@ -204,10 +204,10 @@ impl World {
             settings: settings(event_types),
             secrets: secrets(1),
         });
-        created.unwrap().unwrap().id
+        created.unwrap().endpoint().unwrap().id
     }
 
-    pub(crate) fn change(&self, change: Change) -> Result<Option<Arc<Endpoint>>, StoreError> {
+    pub(crate) fn change(&self, change: Change) -> Result<Changed, StoreError> {
         let changed = self.wait(self.store.change(change, None, self.now))?;
         Ok(changed.done().unwrap())
     }
@@ -219,7 +219,7 @@ impl World {
     ) -> Result<Arc<Endpoint>, StoreError> {
         let tenant = self.tenant.clone();
         let changed = self.change(Change::ActOnEndpoint { tenant, endpoint, verb })?;
-        Ok(changed.unwrap())
+        Ok(changed.endpoint().unwrap())
     }
 
     /// Changes an endpoint's state; jobs have not run yet.

@@ -14,7 +14,7 @@ use everhook_domain::secret::{Secret, SecretSet};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::{
-    Change, Directory, Page, Position, Publish, Published, Refusal, StoreError, Targets,
+    Change, Changed, Directory, Page, Position, Publish, Published, Refusal, StoreError, Targets,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
@@ -31,9 +31,6 @@ use crate::query::{Query, ShownPage};
 
 /// How often a change is made anew because another came in between.
 const CHANGE_TRIES: u32 = 8;
-
-/// What a change of the directory comes to.
-type Changed = Option<Arc<Endpoint>>;
 
 /// `POST /api/v1/endpoints`: 201 with the endpoint and, this once, its secret.
 pub(super) async fn create(
@@ -124,7 +121,8 @@ pub(super) async fn change(
         let now = app.now();
         match app.store.change(change, None, now).await {
             Ok(claimed) => {
-                let endpoint = claimed.done().flatten().ok_or_else(Problem::internal)?;
+                let endpoint =
+                    claimed.done().and_then(Changed::endpoint).ok_or_else(Problem::internal)?;
                 let health = health_of(&app, tenant, id).await?;
                 let shown = ShownEndpoint::new(&endpoint, health, now);
                 return Ok(with_version(endpoint.version, &shown));
@@ -227,13 +225,13 @@ async fn act(
         .is_some_and(|endpoint| endpoint.state == EndpointState::Disabled);
     // Custom headers are in it, and they are not to be stored open.
     let answering = Answering::secret(move |changed: &Changed| match changed {
-        Some(endpoint) => {
+        Changed::Endpoint(endpoint) => {
             // Enabling what was disabled begins its health anew.
             let anew = was_disabled && endpoint.state == EndpointState::Enabled;
             let health = if anew { EndpointHealth::default() } else { before };
             Rendered::json(StatusCode::OK, &ShownEndpoint::new(endpoint, health, now))
         }
-        None => Rendered::json(StatusCode::OK, &()),
+        Changed::Nothing | Changed::Source(_) => Rendered::json(StatusCode::OK, &()),
     });
     let change = Change::ActOnEndpoint { tenant, endpoint: id, verb };
     run(app, &sent, change, &answering, now).await.map_err(gone_is_not_found)
@@ -321,12 +319,12 @@ fn answer_with_secret(
     (health, now): (EndpointHealth, Timestamp),
 ) -> Answering<Changed> {
     Answering::secret(move |changed: &Changed| match changed {
-        Some(endpoint) => {
+        Changed::Endpoint(endpoint) => {
             let secret = secret.expose();
             let shown = ShownEndpoint::new(endpoint, health, now);
             Rendered::json(status, &shown.with_secret(&secret))
         }
-        None => Rendered::json(status, &()),
+        Changed::Nothing | Changed::Source(_) => Rendered::json(status, &()),
     })
 }
 

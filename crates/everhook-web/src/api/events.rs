@@ -140,7 +140,7 @@ pub(super) async fn read(
     let tenant = app.admit(request.headers())?.caller.tenant;
     Query::parse(request.uri().query(), &[]).check()?;
     let found = app.store.event(tenant, id.id()?).await.map_err(|error| app.problem(&error))?;
-    let EventDetail { record, body } = found.ok_or_else(|| Problem::not_found("event"))?;
+    let EventDetail { record, body, .. } = found.ok_or_else(|| Problem::not_found("event"))?;
     // What was received is kept as it came; only our own envelope has data.
     let data = match record.origin {
         Origin::Published | Origin::System => data_of_stored(&record.event_type, &body),
