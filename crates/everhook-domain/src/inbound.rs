@@ -8,6 +8,7 @@
 //! line of the table there, one file of vectors in `tests/vectors`.
 
 mod array;
+mod basic;
 mod content;
 mod ed25519;
 mod form;
@@ -21,6 +22,7 @@ mod mail;
 mod message_id;
 mod mime;
 mod provider;
+mod public_key;
 mod rejection;
 mod scheme;
 mod tolerance;

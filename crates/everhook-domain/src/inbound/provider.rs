@@ -10,12 +10,18 @@ mod mailgun_route;
 mod message;
 mod none;
 mod paddle;
+mod postmark;
+mod sendgrid_events;
+mod sendgrid_parse;
 mod shopify;
 mod slack;
 mod square;
 mod standard_webhooks;
 mod stripe;
 mod svix;
+mod telnyx;
+mod twilio;
+mod vonage;
 mod zendesk;
 
 use std::borrow::Cow;
@@ -46,7 +52,13 @@ pub(super) static PROVIDERS: &[&dyn Provider] = &[
     &stripe::Stripe,
     // Mail and calls.
     &mailgun_route::MailgunRoute,
+    &postmark::Postmark,
+    &sendgrid_parse::SendgridParse,
     &mailgun::Mailgun,
+    &sendgrid_events::SendgridEvents,
+    &twilio::Twilio,
+    &telnyx::Telnyx,
+    &vonage::Vonage,
     // Anybody else.
     &hmac::Hmac,
     &none::None,

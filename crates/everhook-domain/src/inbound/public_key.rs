@@ -1,0 +1,125 @@
+//! Signatures that a public key verifies: ECDSA on P-256 and RSA. Ed25519 has a module of its own.
+
+use ring::signature::{RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY, UnparsedPublicKey};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{
+    AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm,
+    SubjectPublicKeyInfoDer, TrustAnchor, UnixTime, alg_id,
+};
+use webpki::{EndEntityCert, KeyUsage, RawPublicKeyEntity};
+
+use super::mac;
+use crate::time::Timestamp;
+
+/// RSA with PKCS#1 v1.5 (RFC 8017 §8.2), by its hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RsaHash {
+    /// Broken where the signer signs what others choose; what signs with it nowadays still has no
+    /// other default.
+    Sha1,
+    /// The usual one.
+    Sha256,
+}
+
+/// An ECDSA key on P-256 from its SubjectPublicKeyInfo in base64, as providers show it; `None` if
+/// the text is none.
+pub(super) fn p256(text: &str) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    let key = SubjectPublicKeyInfoDer::from(mac::from_base64(text)?);
+    let entity = RawPublicKeyEntity::try_from(&key).ok()?;
+    // The wrong algorithm is told apart from a signature that does not fit.
+    let tried = entity.verify_signature(webpki::ring::ECDSA_P256_SHA256, b"", b"");
+    matches!(tried, Err(webpki::Error::InvalidSignatureForPublicKey)).then_some(key)
+}
+
+/// Whether this ECDSA signature with SHA-256, in DER, was made by the private half of the key.
+pub(super) fn p256_fits(
+    key: &SubjectPublicKeyInfoDer<'_>,
+    message: &[u8],
+    signature: &[u8],
+) -> bool {
+    let algorithm = webpki::ring::ECDSA_P256_SHA256;
+    let entity = RawPublicKeyEntity::try_from(key);
+    entity.is_ok_and(|entity| entity.verify_signature(algorithm, message, signature).is_ok())
+}
+
+/// The certificates in PEM text: the first is the signer's, the others lead from it to an
+/// authority. `None` if there are none, or a damaged one.
+pub(super) fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().ok()?;
+    EndEntityCert::try_from(read.first()?).ok()?;
+    Some(read)
+}
+
+/// Whether the signature was made by the private half of the key that the certificate is for.
+pub(super) fn rsa_fits(
+    certificate: &CertificateDer<'_>,
+    hash: RsaHash,
+    message: &[u8],
+    signature: &[u8],
+) -> bool {
+    let algorithm = match hash {
+        RsaHash::Sha1 => &RsaSha1,
+        RsaHash::Sha256 => webpki::ring::RSA_PKCS1_2048_8192_SHA256,
+    };
+    let entity = EndEntityCert::try_from(certificate);
+    entity.is_ok_and(|entity| entity.verify_signature(algorithm, message, signature).is_ok())
+}
+
+/// Whether a public authority vouches at this time that the first certificate is for a host under
+/// `domain` (RFC 5280 §6). Whether it was revoked is not asked.
+pub(super) fn is_vouched_for(
+    certificates: &[CertificateDer<'_>],
+    domain: &str,
+    roots: &[TrustAnchor<'_>],
+    now: Timestamp,
+) -> bool {
+    let Some((first, others)) = certificates.split_first() else { return false };
+    let Ok(entity) = EndEntityCert::try_from(first) else { return false };
+    let seconds = u64::try_from(now.as_secs()).unwrap_or(0);
+    let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+    let usage = KeyUsage::server_auth();
+    let path = entity.verify_for_usage(ALGORITHMS, roots, others, time, usage, None, None);
+    let named = |name: String| {
+        name.strip_suffix(domain).is_some_and(|host| host.len() > 1 && host.ends_with('.'))
+    };
+    path.is_ok() && entity.valid_dns_names().any(|name| named(name.to_ascii_lowercase()))
+}
+
+/// What certificates of public authorities are signed with.
+const ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
+    webpki::ring::ECDSA_P256_SHA256,
+    webpki::ring::ECDSA_P256_SHA384,
+    webpki::ring::ECDSA_P384_SHA256,
+    webpki::ring::ECDSA_P384_SHA384,
+    webpki::ring::RSA_PKCS1_2048_8192_SHA256,
+    webpki::ring::RSA_PKCS1_2048_8192_SHA384,
+    webpki::ring::RSA_PKCS1_2048_8192_SHA512,
+];
+
+/// RSA with SHA-1, which no certificate may be signed with.
+#[derive(Debug)]
+struct RsaSha1;
+
+impl SignatureVerificationAlgorithm for RsaSha1 {
+    fn verify_signature(
+        &self,
+        public_key: &[u8],
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), InvalidSignature> {
+        let algorithm = &RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY;
+        let key = UnparsedPublicKey::new(algorithm, public_key);
+        key.verify(message, signature).map_err(|_| InvalidSignature)
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        alg_id::RSA_ENCRYPTION
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        // sha1WithRSAEncryption, RFC 8017 appendix A.2.4, with parameters NULL.
+        AlgorithmIdentifier::from_slice(&[
+            0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x05, 0x05, 0x00,
+        ])
+    }
+}
