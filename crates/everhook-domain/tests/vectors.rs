@@ -6,7 +6,6 @@
 //! code.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "helpers of tests fail as tests do")]
-#![expect(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 

@@ -62,7 +62,7 @@ impl Provider for Twilio {
             true => request.body,
             false => request.query().unwrap_or_default().as_bytes(),
         };
-        let field = |name| form::field(text, name);
+        let field = |name: &str| form::field(text, name);
         let status = |names: &[&str; 2]| names.iter().find_map(|name| field(name));
         let subject = SUBJECTS.iter().find_map(|(sid, names)| Some((field(sid)?, status(names))));
         let token = request.described(TOKEN).filter(|token| !token.is_empty());
