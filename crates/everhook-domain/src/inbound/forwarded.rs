@@ -17,6 +17,10 @@ use crate::secret::BASE64;
 const LEFT_OUT: [&str; 6] =
     ["host", "content-length", "cookie", "forwarded", "authorization", "expect"];
 
+/// What describes the bytes of a whole body (RFC 9110 §8.4, RFC 9530).
+const OF_THE_WHOLE: [&str; 5] =
+    ["content-encoding", "content-digest", "repr-digest", "digest", "content-md5"];
+
 /// Headers that go on, in the order in which they came. Values are bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ForwardedHeaders(Vec<(HeaderName, HeaderValue)>);
@@ -58,6 +62,14 @@ impl ForwardedHeaders {
                 .map(|(name, value)| (name.clone(), value.clone()))
                 .collect(),
         )
+    }
+
+    /// The same for parts of the body, which were taken out of it as it was before compression:
+    /// without what is true of the whole only.
+    #[must_use]
+    pub fn for_parts(mut self) -> Self {
+        self.0.retain(|(name, _)| !OF_THE_WHOLE.contains(&name.as_str()));
+        self
     }
 
     /// The headers, in their order.

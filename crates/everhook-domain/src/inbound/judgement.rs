@@ -174,7 +174,13 @@ impl Events<'_> {
     fn own_rule(&self, bytes: &[u8]) -> Option<Identity> {
         match self.context.source.dedupe.as_ref()? {
             DedupeRule::Header(name) => {
-                let value = self.request.headers.get(name)?.as_bytes().trim_ascii();
+                let mut values = self.request.headers.get_all(name).iter();
+                let value = values.next()?;
+                // Of several values none is trusted to identify the event.
+                if values.any(|other| other != value) {
+                    return None;
+                }
+                let value = value.as_bytes().trim_ascii();
                 let from = format!("header {name}");
                 let key = (!value.is_empty()).then(|| DedupeKey::new(&[value]))?;
                 Some(Identity { key, from, is_signed: false })

@@ -11,6 +11,9 @@ use crate::inbound::SourceKind;
 /// The largest body that a source takes if nothing else is set, in bytes.
 pub const BODY_MAX: usize = 25 * 1_024 * 1_024;
 
+/// The longest text of an option that is part of a header or of what is signed, in bytes.
+const SHORT_BYTES_MAX: usize = 64;
+
 /// What is answered in place of the kind's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerOption {
@@ -165,38 +168,50 @@ impl SourceOptions {
         self.own(name)?.as_str()
     }
 
-    /// What the word of an option of the kind stands for; `default` without one.
+    /// What the word of an option of the kind stands for; `default` without one. What is wrong is
+    /// noted.
     pub(crate) fn own_word<T: Copy>(
         &self,
         name: &str,
         words: &[(&str, T)],
         default: T,
-    ) -> Result<T, InvalidSource> {
-        let Some(value) = self.own(name) else { return Ok(default) };
-        one_of(value, words).map_err(|detail| InvalidSource::new(pointer(name), detail))
+        faults: &mut Vec<InvalidSource>,
+    ) -> T {
+        let Some(value) = self.own(name) else { return default };
+        one_of(value, words).unwrap_or_else(|detail| {
+            faults.push(InvalidSource::new(pointer(name), detail));
+            default
+        })
     }
 
-    /// The text of an option of the kind that names a header, if it is set.
-    pub(crate) fn own_header(&self, name: &str) -> Result<Option<&str>, InvalidSource> {
-        let Some(value) = self.own(name) else { return Ok(None) };
-        let text = value.as_str().filter(|text| HeaderName::from_bytes(text.as_bytes()).is_ok());
-        let fault = || InvalidSource::new(pointer(name), "must be the name of a header");
-        text.map(Some).ok_or_else(fault)
+    /// The name of a header that an option of the kind holds. What is wrong is noted.
+    pub(crate) fn own_header(&self, name: &str, faults: &mut Vec<InvalidSource>) -> Option<&str> {
+        let legal = |text: &str| HeaderName::from_bytes(text.as_bytes()).is_ok();
+        self.own_checked(name, legal, "must be the name of a header", faults)
     }
 
-    /// The text of an option of the kind that is part of what is signed or sent, if it is set.
-    pub(crate) fn own_short(
+    /// The short text that an option of the kind holds, as part of a header or of what is signed.
+    /// What is wrong is noted.
+    pub(crate) fn own_short(&self, name: &str, faults: &mut Vec<InvalidSource>) -> Option<&str> {
+        let visible = |b: u8| b.is_ascii_graphic() || b == b' ';
+        let legal = |text: &str| text.len() <= SHORT_BYTES_MAX && text.bytes().all(visible);
+        let detail =
+            format!("must be a text of at most {SHORT_BYTES_MAX} visible ASCII characters");
+        self.own_checked(name, legal, &detail, faults)
+    }
+
+    fn own_checked(
         &self,
         name: &str,
-        bytes_max: usize,
-    ) -> Result<Option<&str>, InvalidSource> {
-        let Some(value) = self.own(name) else { return Ok(None) };
-        let legal = |text: &&str| {
-            text.len() <= bytes_max && text.bytes().all(|b| b.is_ascii_graphic() || b == b' ')
-        };
-        let detail = format!("must be a text of at most {bytes_max} visible ASCII characters");
-        let fault = || InvalidSource::new(pointer(name), detail);
-        value.as_str().filter(legal).map(Some).ok_or_else(fault)
+        legal: impl Fn(&str) -> bool,
+        detail: &str,
+        faults: &mut Vec<InvalidSource>,
+    ) -> Option<&str> {
+        let text = self.own(name)?.as_str().filter(|text| legal(text));
+        if text.is_none() {
+            faults.push(InvalidSource::new(pointer(name), detail));
+        }
+        text
     }
 
     /// All of them, as JSON that [`Self::parse`] reads: only what differs from the default.

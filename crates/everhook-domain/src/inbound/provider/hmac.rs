@@ -58,38 +58,32 @@ struct Recipe<'a> {
     unit: Unit,
 }
 
-/// The longest prefix and separator, in bytes.
-const TEXT_BYTES_MAX: usize = 64;
-
 impl<'a> Recipe<'a> {
-    fn read(options: &'a SourceOptions) -> Result<Self, InvalidSource> {
+    /// What is wrong is noted.
+    fn read(options: &'a SourceOptions, faults: &mut Vec<InvalidSource>) -> Self {
         let hashes = [("sha1", Sha1), ("sha256", Sha256), ("sha512", Sha512)];
+        let spellings = [("hex", Hex), ("base64", Base64)];
         let secrets = [("text", None), ("hex", Some(Hex)), ("base64", Some(Base64))];
         let signed = [("body", Signed::Body), ("timestamp_body", Signed::TimestampAndBody)];
         let units = [("s", Unit::Seconds), ("ms", Unit::Milliseconds)];
-        Self {
-            header: options.own_header("header")?.unwrap_or("x-signature"),
-            algorithm: options.own_word("algorithm", &hashes, Sha256)?,
-            spelling: options.own_word("encoding", &[("hex", Hex), ("base64", Base64)], Hex)?,
-            prefix: options.own_short("prefix", TEXT_BYTES_MAX)?,
-            secret_spelling: options.own_word("secret_encoding", &secrets, None)?,
-            signed: options.own_word("signed", &signed, Signed::Body)?,
-            separator: options.own_short("separator", TEXT_BYTES_MAX)?.unwrap_or("."),
-            timestamp_header: options.own_header("timestamp_header")?,
-            unit: options.own_word("timestamp_unit", &units, Unit::Seconds)?,
+        let recipe = Self {
+            header: options.own_header("header", faults).unwrap_or("x-signature"),
+            algorithm: options.own_word("algorithm", &hashes, Sha256, faults),
+            spelling: options.own_word("encoding", &spellings, Hex, faults),
+            prefix: options.own_short("prefix", faults),
+            secret_spelling: options.own_word("secret_encoding", &secrets, None, faults),
+            signed: options.own_word("signed", &signed, Signed::Body, faults),
+            separator: options.own_short("separator", faults).unwrap_or("."),
+            timestamp_header: options.own_header("timestamp_header", faults),
+            unit: options.own_word("timestamp_unit", &units, Unit::Seconds, faults),
+        };
+        if let Signed::TimestampAndBody = recipe.signed
+            && options.own("timestamp_header").is_none()
+        {
+            let detail = "must name the header of the timestamp that is signed";
+            faults.push(InvalidSource::new("/options/timestamp_header", detail));
         }
-        .whole()
-    }
-
-    /// Refused where options that need one another are not there.
-    fn whole(self) -> Result<Self, InvalidSource> {
-        match (self.signed, self.timestamp_header) {
-            (Signed::TimestampAndBody, None) => {
-                let detail = "must name the header of the timestamp that is signed";
-                Err(InvalidSource::new("/options/timestamp_header", detail))
-            }
-            (Signed::TimestampAndBody | Signed::Body, _) => Ok(self),
-        }
+        recipe
     }
 
     /// The bytes of a signature; `None` for one that is not in this form.
@@ -163,13 +157,11 @@ impl Provider for Hmac {
 
     fn check(&self, settings: &SourceSettings, faults: &mut Vec<InvalidSource>) {
         check_usual(self.facts(), settings, faults);
-        match Recipe::read(&settings.options) {
-            Ok(recipe) => check_secrets(settings, faults, |text| match recipe.key(text) {
-                Some(_) => None,
-                None => Some("is not in the form that options.secret_encoding says"),
-            }),
-            Err(fault) => faults.push(fault),
-        }
+        let recipe = Recipe::read(&settings.options, faults);
+        check_secrets(settings, faults, |text| match recipe.key(text) {
+            Some(_) => None,
+            None => Some("is not in the form that options.secret_encoding says"),
+        });
     }
 
     fn verify(
@@ -177,8 +169,11 @@ impl Provider for Hmac {
         request: &InboundRequest<'_>,
         context: &Context<'_>,
     ) -> Result<Genuine, Rejection> {
-        let recipe = Recipe::read(&context.source.options)
-            .map_err(|fault| Rejection::Misconfigured(fault.to_string()))?;
+        let mut faults = Vec::new();
+        let recipe = Recipe::read(&context.source.options, &mut faults);
+        if let Some(fault) = faults.first() {
+            return Err(Rejection::Misconfigured(fault.to_string()));
+        }
         let entries = mac::entries(request.required(recipe.header)?, &[',', ';', ' ']);
         let signatures: Vec<_> = entries.filter_map(|entry| recipe.signature(entry)).collect();
         if signatures.is_empty() {

@@ -24,7 +24,7 @@ impl Provider for None {
 
     fn check(&self, settings: &SourceSettings, faults: &mut Vec<InvalidSource>) {
         check_usual(self.facts(), settings, faults);
-        faults.extend(settings.options.own_header("timestamp_header").err());
+        settings.options.own_header("timestamp_header", faults);
     }
 
     fn verify(&self, _: &InboundRequest<'_>, _: &Context<'_>) -> Result<Genuine, Rejection> {

@@ -25,9 +25,9 @@ enum DedupeBy {
     Event,
 }
 
-fn dedupe_by(options: &SourceOptions) -> Result<DedupeBy, InvalidSource> {
+fn dedupe_by(options: &SourceOptions, faults: &mut Vec<InvalidSource>) -> DedupeBy {
     let words = [("delivery", DedupeBy::Delivery), ("event", DedupeBy::Event)];
-    options.own_word("dedupe_by", &words, DedupeBy::Delivery)
+    options.own_word("dedupe_by", &words, DedupeBy::Delivery, faults)
 }
 
 /// See the module.
@@ -41,7 +41,7 @@ impl Provider for Shopify {
 
     fn check(&self, settings: &SourceSettings, faults: &mut Vec<InvalidSource>) {
         check_usual(self.facts(), settings, faults);
-        faults.extend(dedupe_by(&settings.options).err());
+        dedupe_by(&settings.options, faults);
     }
 
     fn verify(
@@ -68,11 +68,11 @@ impl Provider for Shopify {
             }
             (topic, _) => topic.map(Into::into),
         };
-        let key = match dedupe_by(&context.source.options) {
-            Ok(DedupeBy::Event) => of("x-shopify-event-id", "shopify-event-id").map(|event| {
+        let key = match dedupe_by(&context.source.options, &mut Vec::new()) {
+            DedupeBy::Event => of("x-shopify-event-id", "shopify-event-id").map(|event| {
                 vec![shop.into(), event.into(), event_type.clone().unwrap_or_default()]
             }),
-            Ok(DedupeBy::Delivery) | Err(_) => of("x-shopify-webhook-id", "shopify-webhook-id")
+            DedupeBy::Delivery => of("x-shopify-webhook-id", "shopify-webhook-id")
                 .map(|delivery| vec![shop.into(), delivery.into()]),
         };
         vec![Found { key: key.unwrap_or_default(), event_type, ..Found::default() }]
