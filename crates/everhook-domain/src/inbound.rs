@@ -25,6 +25,8 @@ mod provider;
 mod public_key;
 mod rejection;
 mod scheme;
+#[cfg(test)]
+mod tests;
 mod tolerance;
 
 use http::{HeaderMap, Method};

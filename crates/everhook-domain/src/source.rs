@@ -8,6 +8,8 @@ mod dedupe;
 mod options;
 mod public_url;
 mod stored;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::str::FromStr;

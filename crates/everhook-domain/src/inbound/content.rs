@@ -53,3 +53,87 @@ fn decoded(decoder: impl Read, limit: usize) -> Result<Vec<u8>, Rejection> {
     decoder.take(most).read_to_end(&mut bytes).map_err(|_| Rejection::BrokenCoding)?;
     if bytes.len() > limit { Err(Rejection::TooLarge { limit }) } else { Ok(bytes) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::{GzEncoder, ZlibEncoder};
+    use http::{HeaderMap, HeaderValue, Method};
+
+    use super::*;
+
+    const LIMIT: usize = 1_000;
+    const TEXT: &[u8] = b"{\"id\": 1}";
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).expect("memory");
+        encoder.finish().expect("memory")
+    }
+
+    fn deflate(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).expect("memory");
+        encoder.finish().expect("memory")
+    }
+
+    fn check(codings: &[&str], body: &[u8], expected: Result<&[u8], Rejection>) {
+        let mut headers = HeaderMap::new();
+        for coding in codings {
+            let value = HeaderValue::from_bytes(coding.as_bytes()).expect("a value");
+            headers.append(header::CONTENT_ENCODING, value);
+        }
+        let request =
+            InboundRequest { method: &Method::POST, target: "/", headers: &headers, body };
+        let wire = signed_bytes(&request, ContentEncoding::Wire, 1).expect("as it came");
+        assert_eq!(&*wire, body);
+        let decoded = signed_bytes(&request, ContentEncoding::Decoded, LIMIT);
+        assert_eq!(decoded, expected.map(Cow::Borrowed), "{codings:?}");
+    }
+
+    #[test]
+    fn codings_are_undone_in_their_order() {
+        check(&[], TEXT, Ok(TEXT));
+        check(&["identity"], TEXT, Ok(TEXT));
+        check(&["gzip"], &gzip(TEXT), Ok(TEXT));
+        check(&["X-GZip"], &gzip(TEXT), Ok(TEXT));
+        check(&["deflate"], &deflate(TEXT), Ok(TEXT));
+        check(&["gzip, deflate"], &deflate(&gzip(TEXT)), Ok(TEXT));
+        check(&["gzip", " , deflate"], &deflate(&gzip(TEXT)), Ok(TEXT));
+        check(&["gzip"], &[gzip(b"{\"id\""), gzip(b": 1}")].concat(), Ok(TEXT));
+        check(&["gzip"], &gzip(b""), Ok(b""));
+    }
+
+    #[test]
+    fn unknown_codings_are_refused() {
+        for codings in [&["br"][..], &["gzip;q=1"], &["zstd, gzip"], &["\u{e4}"], &["gzip"; 5]] {
+            check(codings, &gzip(TEXT), Err(Rejection::UnknownCoding));
+        }
+    }
+
+    #[test]
+    fn broken_codings_are_refused() {
+        let whole = gzip(TEXT);
+        let mut flipped = whole.clone();
+        flipped[12] ^= 1;
+        let cut = &whole[..whole.len() - 1];
+        for body in [TEXT, b"", cut, &flipped, &whole[1..], &deflate(TEXT)] {
+            check(&["gzip"], body, Err(Rejection::BrokenCoding));
+        }
+        check(&["deflate"], &whole, Err(Rejection::BrokenCoding));
+    }
+
+    #[test]
+    fn what_expands_is_capped() {
+        let full = vec![b'x'; LIMIT];
+        check(&["gzip"], &gzip(&full), Ok(&full));
+        let more = vec![b'x'; LIMIT + 1];
+        check(&["gzip"], &gzip(&more), Err(Rejection::TooLarge { limit: LIMIT }));
+        let bomb = gzip(&vec![0; 10_000_000]);
+        check(&["gzip"], &bomb, Err(Rejection::TooLarge { limit: LIMIT }));
+        // Between two codings too.
+        check(&["gzip, gzip"], &gzip(&bomb), Err(Rejection::TooLarge { limit: LIMIT }));
+    }
+}

@@ -118,3 +118,123 @@ impl fmt::Debug for ForwardedHeaders {
         f.debug_list().entries(self.0.iter().map(|(name, _)| name.as_str())).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &[u8])]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+            headers.append(name, HeaderValue::from_bytes(value).expect("a value"));
+        }
+        headers
+    }
+
+    fn forwarded(pairs: &[(&str, &[u8])]) -> ForwardedHeaders {
+        ForwardedHeaders::of(&headers(pairs), &HeaderPrefix::default())
+    }
+
+    fn check(pairs: &[(&str, &[u8])], names: &[&str]) {
+        let found = forwarded(pairs);
+        let found: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(found, names, "{pairs:?}");
+    }
+
+    #[test]
+    fn end_to_end_headers_go_on_as_they_came() {
+        let pairs: &[(&str, &[u8])] = &[
+            ("Content-Type", b"application/json; charset=x"),
+            ("X-Hub-Signature-256", b"sha256=00"),
+            ("X-Odd", b"\xff\xd8 text"),
+            ("X-Two", b"1"),
+            ("X-Two", b"2"),
+            ("User-Agent", b"Hookshot"),
+            ("Content-Encoding", b"gzip"),
+        ];
+        let names = [
+            "content-type",
+            "x-hub-signature-256",
+            "x-odd",
+            "x-two",
+            "x-two",
+            "user-agent",
+            "content-encoding",
+        ];
+        check(pairs, &names);
+        let forwarded = forwarded(pairs);
+        let values: Vec<_> = forwarded.iter().map(|(_, value)| value.as_bytes()).collect();
+        assert_eq!(values, pairs.iter().map(|(_, value)| *value).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_not_the_handlers_stays_behind() {
+        for name in [
+            "Host",
+            "Content-Length",
+            "Cookie",
+            "Forwarded",
+            "X-Forwarded-For",
+            "x-forwarded-anything",
+            "Authorization",
+            "Expect",
+            "Connection",
+            "Keep-Alive",
+            "TE",
+            "Trailer",
+            "Transfer-Encoding",
+            "Upgrade",
+            "Proxy-Authorization",
+            "Proxy-Connection",
+            "webhook-id",
+            "Webhook-Signature",
+            "webhook-anything",
+            "X-Message-Webhook-Id",
+            "x-message-anything",
+        ] {
+            check(&[(name, b"1"), ("x-kept", b"1")], &["x-kept"]);
+        }
+        // What the sender names in Connection belongs to the connection.
+        let pairs: &[(&str, &[u8])] =
+            &[("connection", b"close, X-One"), ("connection", b"x-two"), ("x-one", b"1")];
+        check(&[pairs, &[("x-two", b"2"), ("x-three", b"3")]].concat(), &["x-three"]);
+    }
+
+    #[test]
+    fn names_of_ours_go_by_the_prefix_that_is_set() {
+        let headers = headers(&[("x-message-a", b"1"), ("x-acme-a", b"1"), ("webhook-id", b"1")]);
+        let prefix = "X-Acme-".parse().expect("a prefix");
+        let found = ForwardedHeaders::of(&headers, &prefix);
+        assert_eq!(
+            found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+            ["x-message-a"]
+        );
+    }
+
+    #[test]
+    fn parts_go_on_without_what_describes_the_whole() {
+        let found = forwarded(&[
+            ("content-type", b"application/json"),
+            ("content-encoding", b"gzip"),
+            ("content-digest", b"sha-256=:AA==:"),
+            ("x-signature", b"00"),
+        ]);
+        let found = found.for_parts();
+        let names: Vec<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["content-type", "x-signature"]);
+    }
+
+    #[test]
+    fn the_stored_form_gives_back_the_same() {
+        let every: Vec<u8> = (32..=255).filter(|byte| *byte != 127).collect();
+        let found = forwarded(&[("a", b""), ("b", b"text \"x\""), ("c", b"\xff"), ("d", &every)]);
+        let stored = found.to_stored();
+        assert_eq!(ForwardedHeaders::from_stored(&stored), Ok(found.clone()));
+        assert!(stored.starts_with(r#"[["a",""],["b","text \"x\""],["c",{"base64":"/w=="}]"#));
+        assert_eq!(format!("{found:?}"), r#"["a", "b", "c", "d"]"#);
+        for damaged in ["", "{}", "[[\"a\"]]", r#"[["a b","1"]]"#, r#"[["a","1\n2"]]"#] {
+            assert_eq!(ForwardedHeaders::from_stored(damaged), Err(UnreadableHeaders), "{damaged}");
+        }
+    }
+}

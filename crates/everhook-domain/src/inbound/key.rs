@@ -70,6 +70,12 @@ mod tests {
             assert!(keys[index + 1..].iter().all(|other| other.hash() != one.hash()), "{one:?}");
         }
         assert_eq!(keys[0].shown(), "a:b");
+        // What is stored must never change: the SHA-256 of each length in eight bytes and the part.
+        let hex: String = keys[0].hash().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "3c9d591045bc8876f9d0399bbfb05c6a412096e906f73278f98406cd5dca86df");
+        // What is shown may be alike; what is compared is not.
+        assert_eq!(keys[0].shown(), keys[1].shown());
+        assert_eq!(DedupeKey::new(&[b"\xff"]).shown(), "\u{fffd}");
         let long = DedupeKey::new(&["ä".repeat(SHOWN_CHARS_MAX + 1)]);
         assert_eq!(long.shown().chars().count(), SHOWN_CHARS_MAX + 1);
     }

@@ -173,8 +173,8 @@ fn secrets(texts: &[String], faults: &mut Vec<InvalidSource>) -> Vec<SourceSecre
     if texts.len() > SECRETS_MAX {
         let detail = format!("may have at most {SECRETS_MAX} entries");
         faults.push(InvalidSource::new("/secrets", detail));
-        return Vec::new();
     }
+    let texts = &texts[..texts.len().min(SECRETS_MAX)];
     for (index, text) in texts.iter().enumerate() {
         let detail = match text.len() {
             0 => "must not be empty".to_owned(),
