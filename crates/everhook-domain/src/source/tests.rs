@@ -61,11 +61,11 @@ fn all_that_is_wrong_is_said_at_once() {
         }),
         &[
             "/name",
+            "/secrets/0",
             "/window_s",
             "/tolerance_s",
             "/public_url",
             "/dedupe",
-            "/secrets/0",
             "/options/body_max",
             "/options/none_such",
         ],

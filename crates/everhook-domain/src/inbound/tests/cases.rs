@@ -243,7 +243,8 @@ fn case_090_what_failed_is_said_without_what_was_sent() {
         let sent = Sent::plain(b"{}").with("X-Hub-Signature-256", &value);
         let error = sent.judged(&github).expect_err("refused").to_string();
         assert!(error.contains("x-hub-signature-256") || error.contains("no signature fits"));
-        assert!(!error.contains(SECRET) && !(value.len() > 11 && error.contains(&value[7..])));
+        assert!(!error.contains(SECRET), "{error}");
+        assert!(value.len() < 12 || !error.contains(&value[7..]), "{error}");
     }
     let upper = Sent::github(b"{}").headers[0].1.to_uppercase().replace("SHA", "sha");
     Sent::plain(b"{}").with("X-Hub-Signature-256", upper).item(&github);
