@@ -9,6 +9,7 @@
 
 mod array;
 mod basic;
+mod certificate;
 mod content;
 mod ed25519;
 mod form;
@@ -25,6 +26,7 @@ mod provider;
 mod public_key;
 mod rejection;
 mod scheme;
+mod ses;
 #[cfg(test)]
 mod tests;
 mod tolerance;

@@ -1,5 +1,8 @@
 //! What a kind of source is, and the table of kinds.
 
+mod adyen;
+mod aws_sns;
+mod cloudevents;
 mod github;
 mod hmac;
 mod hubspot;
@@ -10,6 +13,7 @@ mod mailgun_route;
 mod message;
 mod none;
 mod paddle;
+mod paypal;
 mod postmark;
 mod sendgrid_events;
 mod sendgrid_parse;
@@ -47,19 +51,25 @@ pub(super) static PROVIDERS: &[&dyn Provider] = &[
     &slack::Slack,
     &zendesk::Zendesk,
     // Payments.
+    &adyen::Adyen,
     &paddle::Paddle,
+    &paypal::Paypal,
     &square::Square,
     &stripe::Stripe,
-    // Mail and calls.
+    // Mail that comes in.
     &mailgun_route::MailgunRoute,
     &postmark::Postmark,
     &sendgrid_parse::SendgridParse,
+    // What becomes of mail that is sent, and mail too.
+    &aws_sns::AwsSns,
     &mailgun::Mailgun,
     &sendgrid_events::SendgridEvents,
-    &twilio::Twilio,
+    // Calls.
     &telnyx::Telnyx,
+    &twilio::Twilio,
     &vonage::Vonage,
     // Anybody else.
+    &cloudevents::CloudEvents,
     &hmac::Hmac,
     &none::None,
 ];

@@ -79,10 +79,13 @@ pub(super) fn is_vouched_for(
     let time = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
     let usage = KeyUsage::server_auth();
     let path = entity.verify_for_usage(ALGORITHMS, roots, others, time, usage, None, None);
-    let named = |name: String| {
-        name.strip_suffix(domain).is_some_and(|host| host.len() > 1 && host.ends_with('.'))
-    };
-    path.is_ok() && entity.valid_dns_names().any(|name| named(name.to_ascii_lowercase()))
+    path.is_ok() && entity.valid_dns_names().any(|name| is_under(name, domain))
+}
+
+/// Whether a host is a true subdomain of the domain, which is in lower case.
+pub(super) fn is_under(host: &str, domain: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
 }
 
 /// What certificates of public authorities are signed with.

@@ -23,6 +23,8 @@ use crate::source::{InvalidSource, SourceOptions, SourceSettings};
 use crate::time::Timestamp;
 
 const AUTHORIZATION: &str = "authorization";
+const WINDOW_H: u64 = 24;
+const WINDOW_H_OF_SMS: u64 = 48;
 
 /// What a call, or a message, goes by.
 const IDS: [&str; 4] = ["message_uuid", "messageId", "uuid", "conversation_uuid"];
@@ -38,25 +40,19 @@ impl Provider for Vonage {
         &Facts {
             word: "vonage",
             methods: &["POST", "GET"],
-            window_h: 24,
+            window_h: WINDOW_H,
             options: &["api"],
             ..USUAL
         }
     }
 
     fn window(&self, options: &SourceOptions) -> Duration {
-        let hours = if options.own_text("api") == Some("sms") { 48 } else { self.facts().window_h };
-        Duration::from_secs(hours * 3_600)
+        Duration::from_secs(3_600 * hours(options, &mut Vec::new()))
     }
 
     fn check(&self, settings: &SourceSettings, faults: &mut Vec<InvalidSource>) {
         check_usual(self.facts(), settings, faults);
-        if let Some(value) = settings.options.own("api")
-            && !matches!(value.as_str(), Some("voice" | "messages" | "sms"))
-        {
-            let detail = "must be one of \"voice\", \"messages\", \"sms\"";
-            faults.push(InvalidSource::new("/options/api", detail));
-        }
+        hours(&settings.options, faults);
     }
 
     fn verify(
@@ -106,6 +102,12 @@ impl Provider for Vonage {
             None => vec![Found::unreadable("the body is neither a JSON object nor a form")],
         }
     }
+}
+
+/// How long a key is remembered, by whose webhooks these are.
+fn hours(options: &SourceOptions, faults: &mut Vec<InvalidSource>) -> u64 {
+    let words = [("voice", WINDOW_H), ("messages", WINDOW_H), ("sms", WINDOW_H_OF_SMS)];
+    options.own_word("api", &words, WINDOW_H, faults)
 }
 
 fn check_claims(
