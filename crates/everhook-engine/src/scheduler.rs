@@ -278,7 +278,7 @@ impl Scheduler {
     pub(crate) fn ended(&mut self, ended: Ended, now: Timestamp) {
         self.started = self.started.saturating_sub(1);
         if ended.share == Share::Suspect {
-            self.suspects.ended(ended.attempt.is_some_and(|(success, _)| success), now);
+            self.suspects.ended(now);
         }
         self.update(ended.endpoint, now, |lane, given_up| {
             lane.ended(ended.attempt);

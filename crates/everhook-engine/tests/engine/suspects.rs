@@ -104,3 +104,24 @@ async fn a_slow_suspect_holds_nobody_up() {
     assert!(worst < Duration::from_millis(250), "{worst:?}");
     assert!(!world.network.to("slow").is_empty());
 }
+
+/// Only the death of the process is a reason to wait: an endpoint that fails is none.
+#[tokio::test(start_paused = true)]
+async fn suspects_that_fail_delay_no_other_suspect() {
+    let mut world = World::new(EngineSettings::default()).await;
+    world.endpoint("failing").await;
+    world.endpoint("good").await;
+    world.network.set("failing", answers(500, 30));
+    world.network.set("good", answers(200, 30));
+    world.publish_all("failing", 20).await;
+    let last = world.publish("good").await;
+    world.settle().await;
+    for _ in 0..3 {
+        world.crash().await;
+        world.settle().await;
+        world.settle().await;
+    }
+    world.pass(6 * SECOND).await;
+    assert_eq!(world.state(last).await, State::Delivered, "it waited for twenty failures");
+    assert!(world.network.count("failing") >= 80, "three deaths, and each tried alone");
+}

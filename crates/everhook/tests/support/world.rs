@@ -4,8 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use everhook_domain::delivery::SUSPECT_FROM;
-
 use super::api::{Api, Delivery};
 use super::check::{self, Broken, Evidence, Life, Violation};
 use super::load::{Answers, Load, Said};
@@ -16,9 +14,6 @@ use super::{now, pause};
 
 /// Everything that is due must have been sent by then.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
-/// The same for those that are tried alone, because they were interrupted too often: they take
-/// turns, with a pause between two that doubles up to a minute while they fail.
-const SUSPECTS_LIMIT: Duration = Duration::from_secs(240);
 /// How long to wait before looking again whether something is left.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What a process is to end of comes to it by then, under load.
@@ -211,9 +206,7 @@ impl World {
         let listed = loop {
             let listed = api.deliveries(&query);
             let ended = listed.iter().all(Delivery::has_ended);
-            let alone = |open: &Delivery| open.has_ended() || open.interruptions >= SUSPECT_FROM;
-            let limit = if listed.iter().all(alone) { SUSPECTS_LIMIT } else { DRAIN_LIMIT };
-            if ended || self.receiver.is_flooded() || now() > began + limit {
+            if ended || self.receiver.is_flooded() || now() > began + DRAIN_LIMIT {
                 break listed;
             }
             let server = self.server.as_mut().expect("a running server");
