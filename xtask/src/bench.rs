@@ -68,6 +68,7 @@ pub fn command(mut words: impl Iterator<Item = String>) -> Result<bool> {
         "isolation" => {
             let options = isolation::Options {
                 seconds: args.value("seconds", 10)?,
+                rounds: args.value("rounds", 3)?,
                 rate: args.value("rate", 200)?,
                 backlog: args.value("backlog", 200_000)?,
             };

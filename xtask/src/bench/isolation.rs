@@ -1,8 +1,16 @@
 //! What endpoints in trouble cost the others: arrival at healthy endpoints, alone and beside them.
 //!
 //! Each scenario has a fresh server. Events for its healthy endpoints leave by a plan, open loop;
-//! their times count from the planned instant to the arrival: first alone, then with the trouble
-//! there. A row is void unless every event arrived at every healthy endpoint.
+//! their times count from the planned instant to the arrival. A row is void unless every event
+//! arrived at every healthy endpoint.
+//!
+//! *Alone* and *beside* differ in one thing: whether the endpoints in trouble are paused. Paused,
+//! their deliveries are made and wait, and nothing is sent to them. So accepting events costs the
+//! same both times, by number and by what is written for each, where a server without the trouble
+//! would accept less; and the tables are as full. What is left is what sending to them costs.
+//!
+//! A machine that others use as well is slow now and then. So both are measured in turns, several
+//! times, and each pair gives a ratio: the row shows their median, and how far they lie apart.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,12 +37,19 @@ const BATCH: usize = 1_000;
 const DOWN_RATE: usize = 1_000;
 /// How long the last arrivals may take.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+/// Within this time after a pause, nothing is on the wire any more to an endpoint that hangs: the
+/// timeout of an attempt, and some more.
+const HUNG_UP: Duration = Duration::from_secs(11);
+/// The same for one that answers, or refuses.
+const ANSWERED: Duration = Duration::from_millis(500);
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How long each measurement lasts.
     pub seconds: u64,
+    /// How often alone and beside take turns.
+    pub rounds: usize,
     /// Events a second for the healthy endpoints.
     pub rate: u64,
     /// Deliveries that wait for the endpoint that is down.
@@ -69,6 +84,7 @@ const SCENARIOS: [Scenario; 4] = [
 /// # Errors
 /// Something could not be built, started, asked or written.
 pub fn run(options: Options) -> Result<bool> {
+    anyhow::ensure!(options.rounds > 0, "there is nothing to measure in 0 rounds");
     let folder = workspace::scratch("bench")?;
     let log = folder.join("isolation.log");
     std::fs::write(&log, "")?;
@@ -85,7 +101,8 @@ pub fn run(options: Options) -> Result<bool> {
         "commit": commit(),
         "machine": machine,
         "options": {
-            "seconds": options.seconds, "rate": options.rate, "backlog": options.backlog,
+            "seconds": options.seconds, "rounds": options.rounds, "rate": options.rate,
+            "backlog": options.backlog,
         },
         "rows": rows,
     });
@@ -102,41 +119,77 @@ fn measure(scenario: &Scenario, options: Options, folder: &Path, log: &Path) -> 
         let body = json!({"url": rig.url("/hook"), "event_types": [EVENT_TYPE]});
         rig.call("POST", "/endpoints", Some(&body), 201)?;
     }
+    let in_trouble = scenario.trouble.prepare(&rig, options)?;
     // Warm: connections are open, and what is done once has been done.
     arrivals(&mut rig, scenario, Options { seconds: 2, ..options })?;
-    let alone = arrivals(&mut rig, scenario, options)?;
-    let beside = match scenario.trouble {
-        Trouble::Hang(count) => {
-            for _ in 0..count {
-                endpoint(&rig, json!({"url": rig.url("/hang")}))?;
-            }
-            publish(&rig, 500)?;
-            arrivals(&mut rig, scenario, options)?
-        }
-        Trouble::Fifty => {
-            let id = endpoint(&rig, json!({"url": rig.url("/fifty"), "requests_per_second": 50}))?;
-            rig.call("POST", &format!("/endpoints/{id}/pause"), None, 200)?;
-            publish(&rig, 5_000)?;
-            rig.call("POST", &format!("/endpoints/{id}/resume"), None, 200)?;
-            arrivals(&mut rig, scenario, options)?
-        }
-        Trouble::Down => {
-            // Nobody listens on the port of a listener that is gone.
-            let port = crate::postgres::free_port()?;
-            endpoint(&rig, json!({"url": format!("http://127.0.0.1:{port}/")}))?;
-            publish(&rig, options.backlog)?;
-            while_publishing(&mut rig, |rig| arrivals(rig, scenario, options))?
-        }
-    };
+    let (mut rounds, mut missing) = (Vec::new(), 0);
+    for _ in 0..options.rounds {
+        let alone = under_load(&mut rig, scenario, options)?;
+        act(&rig, &in_trouble, "resume")?;
+        let beside = under_load(&mut rig, scenario, options)?;
+        act(&rig, &in_trouble, "pause")?;
+        std::thread::sleep(scenario.trouble.calm_after());
+        missing += alone.1 + beside.1;
+        rounds.push(json!({"alone_ms": alone.0.json(), "beside_ms": beside.0.json()}));
+    }
     let peak = rig.memory("VmHWM")?;
     rig.stop()?;
     Ok(json!({
         "name": scenario.name,
-        "alone_ms": alone.0.json(),
-        "beside_ms": beside.0.json(),
-        "missing": alone.1 + beside.1,
+        "rounds": rounds,
+        "missing": missing,
         "memory_peak_kib": peak,
     }))
+}
+
+impl Trouble {
+    /// Makes the endpoints in trouble, paused, with what waits for them. Their ids.
+    fn prepare(&self, rig: &Rig<'_>, options: Options) -> Result<Vec<String>> {
+        let (settings, waiting) = match self {
+            Self::Hang(count) => (vec![json!({"url": rig.url("/hang")}); *count], 500),
+            Self::Fifty => {
+                (vec![json!({"url": rig.url("/fifty"), "requests_per_second": 50})], 5_000)
+            }
+            Self::Down => {
+                // Nobody listens on the port of a listener that is gone.
+                let port = crate::postgres::free_port()?;
+                (vec![json!({"url": format!("http://127.0.0.1:{port}/")})], options.backlog)
+            }
+        };
+        let made = settings.into_iter().map(|settings| endpoint(rig, settings));
+        let ids = made.collect::<Result<Vec<_>>>()?;
+        act(rig, &ids, "pause")?;
+        publish(rig, waiting)?;
+        Ok(ids)
+    }
+
+    /// How long after a pause nothing is on the wire to them.
+    const fn calm_after(&self) -> Duration {
+        match self {
+            Self::Hang(_) => HUNG_UP,
+            Self::Fifty | Self::Down => ANSWERED,
+        }
+    }
+}
+
+/// Measures while whatever the scenario demands is accepted besides.
+fn under_load(
+    rig: &mut Rig<'_>,
+    scenario: &Scenario,
+    options: Options,
+) -> Result<(Summary, usize)> {
+    match scenario.trouble {
+        Trouble::Hang(_) | Trouble::Fifty => arrivals(rig, scenario, options),
+        Trouble::Down => while_publishing(rig, |rig| arrivals(rig, scenario, options)),
+    }
+}
+
+/// Pauses or resumes these endpoints.
+fn act(rig: &Rig<'_>, endpoints: &[String], verb: &str) -> Result<()> {
+    for id in endpoints {
+        rig.call("POST", &format!("/endpoints/{id}/{verb}"), None, 200)?;
+    }
+    Ok(())
 }
 
 /// The times from plan to arrival at the healthy endpoints, and how many never arrived.
@@ -216,17 +269,25 @@ fn while_publishing<T>(
 
 fn table(rows: &[Value]) -> String {
     let mut text = format!(
-        "{:<34} {:>10} {:>11} {:>7} {:>11}\n",
-        "arrival p99, ms", "alone", "beside", "ratio", "peak, MiB"
+        "{:<34} {:>10} {:>11} {:>7} {:>13} {:>11}\n",
+        "arrival p99, ms", "alone", "beside", "ratio", "from to", "peak, MiB"
     );
     for row in rows {
-        let p99 = |name: &str| row[name]["p99"].as_f64().unwrap_or_default();
-        let (alone, beside) = (p99("alone_ms"), p99("beside_ms"));
+        let rounds = row["rounds"].as_array().map_or(&[][..], Vec::as_slice);
+        let p99 = |round: &Value, name: &str| round[name]["p99"].as_f64().unwrap_or_default();
+        let alone = sorted(rounds.iter().map(|round| p99(round, "alone_ms")));
+        let beside = sorted(rounds.iter().map(|round| p99(round, "beside_ms")));
+        let ratios =
+            sorted(rounds.iter().map(|round| p99(round, "beside_ms") / p99(round, "alone_ms")));
         let name = row["name"].as_str().unwrap_or_default();
         let peak = row["memory_peak_kib"].as_u64().unwrap_or_default() / 1_024;
-        let ratio = beside / alone;
+        let spread = ratios.first().zip(ratios.last());
+        let spread = spread.map_or_else(String::new, |(from, to)| format!("{from:.2}-{to:.2}"));
         text.push_str(&format!(
-            "{name:<34} {alone:>10.2} {beside:>11.2} {ratio:>7.2} {peak:>11}\n"
+            "{name:<34} {:>10.2} {:>11.2} {:>7.2} {spread:>13} {peak:>11}\n",
+            median(&alone),
+            median(&beside),
+            median(&ratios),
         ));
         if row["missing"] != 0 {
             text.push_str(&format!("VOID: {} deliveries did not arrive\n", row["missing"]));
@@ -235,20 +296,33 @@ fn table(rows: &[Value]) -> String {
     text
 }
 
+fn sorted(numbers: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers
+}
+
+/// The one in the middle, of two the lower; of none 0.
+fn median(sorted: &[f64]) -> f64 {
+    sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn ratios_and_missing_arrivals_are_shown() {
+    fn the_median_of_the_ratios_their_spread_and_missing_arrivals_are_shown() {
+        let round = |alone: f64, beside: f64| json!({"alone_ms": {"p99": alone}, "beside_ms": {"p99": beside}});
+        // The machine was slow in the second round, for both.
+        let rounds = [round(2.0, 2.2), round(20.0, 19.0), round(2.0, 2.6)];
         let row = json!({
-            "name": "one of two hangs", "alone_ms": {"p99": 2.0}, "beside_ms": {"p99": 2.2},
-            "missing": 0, "memory_peak_kib": 20_480,
+            "name": "one of two hangs", "rounds": rounds, "missing": 0, "memory_peak_kib": 20_480,
         });
         let void = json!({"name": "other", "missing": 7});
         let table = table(&[row, void]);
-        let line = table.lines().nth(1).unwrap();
-        assert!(line.ends_with("2.00        2.20    1.10          20"), "{line}");
+        let line: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(line[4..], ["2.00", "2.60", "1.10", "0.95-1.30", "20"], "{table}");
         assert!(table.ends_with("VOID: 7 deliveries did not arrive\n"), "{table}");
     }
 }

@@ -84,7 +84,7 @@ fn clippy(run: &mut Run) -> Result<Outcome> {
 fn bench(run: &mut Run) -> Result<Outcome> {
     let bench = |what| Job::new(crate::workspace::cargo()).args(["xtask", "bench", what]);
     let send = run.one(bench("send").args(["--seconds", "1"]))?;
-    let isolation = ["--seconds", "2", "--backlog", "20000"];
+    let isolation = ["--seconds", "2", "--rounds", "1", "--backlog", "20000"];
     Ok(send.and(run.one(bench("isolation").args(isolation))?))
 }
 
