@@ -4,6 +4,10 @@
 //! runs; so nothing of its is added, and nobody else's is touched. The large tables have no index
 //! by tenant, which every accepted event would pay for: the rows are walked once, a bounded number
 //! at a time, up to what there was when their part began.
+//!
+//! A step takes a span of rows that holds few enough of the tenant's, and one statement for each
+//! table: one for each row would cost several times as much, and accepts wait for a step. What
+//! hangs on the rows goes first, and a step that could not take all of it leaves the span as it is.
 
 use everhook_domain::key::KeyHash;
 use everhook_domain::time::Timestamp;
@@ -12,29 +16,75 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::command::VerbError;
 use super::jobs::STEP_ROWS;
 use super::keys::KeyEntry;
-use super::row::{first_key, last_key};
 use super::tx::Tx;
 use crate::jobs::JobStep;
 
 /// Rows looked at in one step, most of which may be others'.
 const SCAN_ROWS: u32 = 4 * STEP_ROWS;
+/// What rows of one step hold beside their page, in bytes, once more than one is taken: a long body
+/// is a chain of pages, each of which is read to be given back.
+const SPAN_BYTES: i64 = 2 << 20;
 
-/// Tables with a `tenant`, in the order in which they are emptied. Keys come before what they lead
-/// to, so that none ever leads to a row that is given to somebody else.
-const PARTS: [&str; 8] = [
-    "key_log",
-    "idempotency_records",
-    "bulks",
-    "endpoints",
-    "events",
-    "receipts",
-    "received_headers",
-    "sources",
+/// A table with `seq` and `tenant`.
+struct Part {
+    table: &'static str,
+    /// The length of a row's body.
+    bytes: &'static str,
+    /// What goes before the rows themselves.
+    hanging: &'static [Hanging],
+}
+
+/// Rows without a `tenant` that hang on those of a [`Part`].
+struct Hanging {
+    table: &'static str,
+    key: &'static [&'static str],
+    on: &'static str,
+}
+
+/// In the order in which they are emptied. Keys come before what they lead to, so that none ever
+/// leads to a row that is given to somebody else.
+const PARTS: [Part; 8] = [
+    Part { table: "key_log", bytes: "0", hanging: &[] },
+    Part { table: "idempotency_records", bytes: "length(body)", hanging: &[] },
+    Part {
+        table: "bulks",
+        bytes: "0",
+        hanging: &[Hanging {
+            table: "bulk_members",
+            key: &["seq"],
+            on: "hanging.bulk = owner.seq",
+        }],
+    },
+    Part {
+        table: "endpoints",
+        bytes: "0",
+        hanging: &[
+            Hanging { table: "sweeps", key: &["endpoint"], on: OF_ENDPOINT },
+            Hanging { table: "endpoint_health", key: &["endpoint"], on: OF_ENDPOINT },
+        ],
+    },
+    Part {
+        table: "events",
+        bytes: "length(body)",
+        hanging: &[
+            Hanging { table: "attempts", key: &["delivery", "number"], on: OF_EVENT },
+            Hanging { table: "interruptions", key: &["delivery", "token"], on: OF_EVENT },
+            Hanging {
+                table: DELIVERIES,
+                key: &["id"],
+                on: "hanging.id BETWEEN owner.seq << 16 AND owner.seq << 16 | 65535",
+            },
+        ],
+    },
+    Part { table: "receipts", bytes: "0", hanging: &[] },
+    Part { table: "received_headers", bytes: "length(headers)", hanging: &[] },
+    Part { table: "sources", bytes: "0", hanging: &[] },
 ];
+const OF_ENDPOINT: &str = "hanging.endpoint = owner.seq";
+/// A delivery's key is its event's, and its ordinal in the last 16 bits.
+const OF_EVENT: &str = "hanging.delivery BETWEEN owner.seq << 16 AND owner.seq << 16 | 65535";
+const DELIVERIES: &str = "deliveries";
 const KEYS: u8 = 0;
-const BULKS: u8 = 2;
-const EVENTS: u8 = 4;
-const LAST: u8 = 7;
 
 /// How far an erasure has come.
 struct Erasure {
@@ -54,9 +104,6 @@ pub(super) fn begin(tx: &mut Tx<'_>, tenant: i64) -> Result<(), VerbError> {
     Ok(())
 }
 
-/// An endpoint has at most one row in each of three tables.
-const ROWS_OF_ENDPOINT: u32 = 3;
-
 /// One step of the first erasure.
 pub(super) fn step(tx: &mut Tx<'_>, _now: Timestamp) -> Result<JobStep, VerbError> {
     let erasure = tx
@@ -74,153 +121,118 @@ pub(super) fn step(tx: &mut Tx<'_>, _now: Timestamp) -> Result<JobStep, VerbErro
         })
         .optional()?;
     let Some(mut erasure) = erasure else { return Ok(JobStep::Idle) };
-    let (rows, looked_at) = found(tx.connection, &erasure)?;
-    erasure.last_row = match erasure.part {
-        KEYS => forget_keys(tx, &rows, looked_at)?,
-        BULKS => erase_each(tx, &rows, looked_at, erase_bulk)?,
-        EVENTS => erase_each(tx, &rows, looked_at, erase_event)?,
-        part => erase_rows(tx.connection, part, &rows, looked_at)?,
+    let Some(part) = PARTS.get(usize::from(erasure.part)) else {
+        end(tx.connection, erasure.tenant)?;
+        return Ok(JobStep::More);
     };
+    let span = Span::of(tx.connection, part, &erasure)?;
+    let whole = match erasure.part {
+        KEYS => forget_keys(tx, &span)?,
+        _ => erase(tx, part, &span)?,
+    };
+    if whole {
+        erasure.last_row = span.to;
+    }
     if erasure.last_row >= erasure.end_row {
         erasure.part += 1;
-        if erasure.part > LAST {
-            end(tx.connection, erasure.tenant)?;
-            return Ok(JobStep::More);
-        }
         (erasure.last_row, erasure.end_row) = (0, newest_row(tx.connection, erasure.part)?);
     }
     write(tx.connection, &erasure)?;
     Ok(JobStep::More)
 }
 
-/// The tenant's next rows of a part, at most [`STEP_ROWS`], and the last row that was looked at.
-fn found(connection: &Connection, erasure: &Erasure) -> rusqlite::Result<(Vec<i64>, i64)> {
-    let table = PARTS[usize::from(erasure.part)];
-    let mut statement = connection.prepare_cached(&format!(
-        "SELECT seq, tenant IS ?1 FROM {table} WHERE seq > ?2 AND seq <= ?3 ORDER BY seq LIMIT ?4"
-    ))?;
-    let mut found =
-        statement.query(params![erasure.tenant, erasure.last_row, erasure.end_row, SCAN_ROWS])?;
-    let (mut rows, mut looked_at, mut last) = (Vec::new(), 0, erasure.last_row);
-    let most = if table == "endpoints" { STEP_ROWS / ROWS_OF_ENDPOINT } else { STEP_ROWS } as usize;
-    while rows.len() < most
-        && let Some(row) = found.next()?
-    {
-        last = row.get(0)?;
-        looked_at += 1;
-        if row.get(1)? {
-            rows.push(last);
-        }
-    }
-    let at_the_end = looked_at < SCAN_ROWS && rows.len() < most;
-    Ok((rows, if at_the_end { erasure.end_row } else { last }))
+/// Rows of a part, among them at most [`STEP_ROWS`] of the tenant.
+struct Span {
+    tenant: i64,
+    after: i64,
+    to: i64,
 }
 
-/// Forgets keys, here and in memory.
-fn forget_keys(tx: &mut Tx<'_>, rows: &[i64], looked_at: i64) -> Result<i64, VerbError> {
-    let mut forgotten = Vec::with_capacity(rows.len());
-    let mut statement = tx
-        .connection
-        .prepare_cached("DELETE FROM key_log WHERE seq = ?1 RETURNING key, ref, expires_at")?;
-    for row in rows {
-        forgotten.push(statement.query_row([row], |row| {
-            let expires_at = Timestamp::from_millis(row.get(2)?);
-            Ok((KeyHash(row.get(0)?), KeyEntry { target: row.get(1)?, expires_at }))
-        })?);
-    }
-    tx.forget(forgotten);
-    Ok(looked_at)
-}
-
-/// Erases rows that nothing hangs on.
-fn erase_rows(
-    connection: &Connection,
-    part: u8,
-    rows: &[i64],
-    looked_at: i64,
-) -> Result<i64, VerbError> {
-    let table = PARTS[usize::from(part)];
-    let mut statement =
-        connection.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?1"))?;
-    for row in rows {
-        statement.execute([row])?;
-    }
-    if table == "endpoints" {
-        for table in ["sweeps", "endpoint_health"] {
-            let statement = format!("DELETE FROM {table} WHERE endpoint = ?1");
-            let mut statement = connection.prepare_cached(&statement)?;
-            for row in rows {
-                statement.execute([row])?;
+impl Span {
+    fn of(connection: &Connection, part: &Part, erasure: &Erasure) -> rusqlite::Result<Self> {
+        let Erasure { tenant, last_row: after, end_row, .. } = *erasure;
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT seq, tenant IS ?1, {} FROM {} WHERE seq > ?2 AND seq <= ?3 \
+             ORDER BY seq LIMIT ?4",
+            part.bytes, part.table
+        ))?;
+        let mut found = statement.query(params![tenant, after, end_row, SCAN_ROWS])?;
+        let (mut to, mut looked_at, mut own, mut bytes) = (after, 0, 0, 0);
+        while let Some(row) = found.next()? {
+            to = row.get(0)?;
+            looked_at += 1;
+            if row.get(1)? {
+                own += 1;
+                bytes += row.get::<_, i64>(2)?;
+            }
+            if own == STEP_ROWS || bytes > SPAN_BYTES {
+                return Ok(Self { tenant, after, to });
             }
         }
+        Ok(Self { tenant, after, to: if looked_at < SCAN_ROWS { end_row } else { to } })
     }
-    Ok(looked_at)
 }
 
-/// Erases rows with all that hangs on them, as far as one step may go; returns the last row that is
-/// done with.
-fn erase_each(
-    tx: &mut Tx<'_>,
-    rows: &[i64],
-    looked_at: i64,
-    erase: impl Fn(&mut Tx<'_>, i64, &mut u32) -> Result<bool, VerbError>,
-) -> Result<i64, VerbError> {
-    let mut left = STEP_ROWS;
-    for row in rows {
-        if !erase(tx, *row, &mut left)? {
-            return Ok(row - 1);
+/// Forgets the keys of a span, here and in memory: all of them.
+fn forget_keys(tx: &mut Tx<'_>, span: &Span) -> rusqlite::Result<bool> {
+    let forgotten = tx
+        .connection
+        .prepare_cached(
+            "DELETE FROM key_log WHERE seq > ?1 AND seq <= ?2 AND tenant = ?3 \
+             RETURNING key, ref, expires_at",
+        )?
+        .query_map([span.after, span.to, span.tenant], |row| {
+            let expires_at = Timestamp::from_millis(row.get(2)?);
+            Ok((KeyHash(row.get(0)?), KeyEntry { target: row.get(1)?, expires_at }))
+        })?
+        .collect::<Result<_, _>>()?;
+    tx.forget(forgotten);
+    Ok(true)
+}
+
+/// Erases the tenant's rows of a span with all that hangs on them, as far as one step may go. Whether
+/// that is all of it.
+fn erase(tx: &mut Tx<'_>, part: &Part, span: &Span) -> rusqlite::Result<bool> {
+    let owner = part.table;
+    let mut left = STEP_ROWS as usize;
+    for Hanging { table, key, on } in part.hanging {
+        let inner: Vec<_> = key.iter().map(|column| format!("hanging.{column}")).collect();
+        let (first, key, inner) = (key[0], key.join(", "), inner.join(", "));
+        let statement = format!(
+            "DELETE FROM {table} WHERE ({key}) IN (SELECT {inner} \
+             FROM {owner} AS owner CROSS JOIN {table} AS hanging ON {on} \
+             WHERE owner.seq > ?1 AND owner.seq <= ?2 AND owner.tenant = ?3 LIMIT ?4) \
+             RETURNING {first}"
+        );
+        let gone = delete(tx.connection, &statement, span, left)?;
+        left = left.saturating_sub(gone.len());
+        if *table == DELIVERIES {
+            tx.erased(gone);
+        }
+        if left == 0 {
+            // More may hang on these rows.
+            return Ok(false);
         }
     }
-    Ok(looked_at)
+    let statement = format!(
+        "DELETE FROM {owner} WHERE seq IN (SELECT seq FROM {owner} \
+         WHERE seq > ?1 AND seq <= ?2 AND tenant = ?3 LIMIT ?4) RETURNING seq"
+    );
+    Ok(delete(tx.connection, &statement, span, left)?.len() < left)
 }
 
-/// Erases work on many deliveries if `left` is enough for it, else a part of its deliveries' ids.
-fn erase_bulk(tx: &mut Tx<'_>, bulk: i64, left: &mut u32) -> Result<bool, VerbError> {
-    let erased = tx
-        .connection
-        .prepare_cached(
-            "DELETE FROM bulk_members WHERE seq IN (SELECT seq FROM bulk_members \
-             WHERE bulk = ?1 LIMIT ?2)",
-        )?
-        .execute(params![bulk, *left])?;
-    *left = left.saturating_sub(u32::try_from(erased).unwrap_or(u32::MAX));
-    if *left == 0 {
-        return Ok(false);
-    }
-    *left -= 1;
-    tx.connection.prepare_cached("DELETE FROM bulks WHERE seq = ?1")?.execute([bulk])?;
-    Ok(true)
-}
-
-/// Erases an event if `left` is enough for it, else a part of what hangs on it.
-fn erase_event(tx: &mut Tx<'_>, event: i64, left: &mut u32) -> Result<bool, VerbError> {
-    let span = (first_key(event), last_key(event));
-    for (table, key) in [("attempts", "delivery, number"), ("interruptions", "delivery, token")] {
-        let erased = tx
-            .connection
-            .prepare_cached(&format!(
-                "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} \
-                 WHERE delivery BETWEEN ?1 AND ?2 LIMIT ?3)"
-            ))?
-            .execute(params![span.0, span.1, *left])?;
-        *left = left.saturating_sub(u32::try_from(erased).unwrap_or(u32::MAX));
-    }
-    let deliveries: Vec<i64> = tx
-        .connection
-        .prepare_cached(
-            "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries \
-             WHERE id BETWEEN ?1 AND ?2 LIMIT ?3) RETURNING id",
-        )?
-        .query_map(params![span.0, span.1, *left], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    *left = left.saturating_sub(u32::try_from(deliveries.len()).unwrap_or(u32::MAX));
-    tx.erased(deliveries);
-    if *left == 0 {
-        return Ok(false);
-    }
-    *left -= 1;
-    tx.connection.prepare_cached("DELETE FROM events WHERE seq = ?1")?.execute([event])?;
-    Ok(true)
+/// Deletes at most so many rows of a span. The first column of each key.
+fn delete(
+    connection: &Connection,
+    statement: &str,
+    span: &Span,
+    limit: usize,
+) -> rusqlite::Result<Vec<i64>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(statement)?
+        .query_map([span.after, span.to, span.tenant, limit], |row| row.get(0))?
+        .collect()
 }
 
 /// Nothing is left of the tenant: its id is free again.
@@ -230,8 +242,9 @@ fn end(connection: &Connection, tenant: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// The newest row of a part; 0 where there is none, or no such part.
 fn newest_row(connection: &Connection, part: u8) -> rusqlite::Result<i64> {
-    let table = PARTS[usize::from(part)];
+    let Some(Part { table, .. }) = PARTS.get(usize::from(part)) else { return Ok(0) };
     connection
         .prepare_cached(&format!("SELECT ifnull(max(seq), 0) FROM {table}"))?
         .query_row([], |row| row.get(0))
