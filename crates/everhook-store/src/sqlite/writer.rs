@@ -162,10 +162,14 @@ enum Failure {
 
 impl Failure {
     fn of(error: rusqlite::Error) -> Self {
-        if is_full(&error) {
-            Self::Final(full(&error))
-        } else {
-            Self::Retry(StoreError::Failed(error.to_string()))
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Self::Final(full(&error)),
+            // It was waited for already; each command alone would wait as long again.
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                let why = format!("another process holds the database ({error})");
+                Self::Final(StoreError::Unavailable(why))
+            }
+            _ => Self::Retry(StoreError::Failed(error.to_string())),
         }
     }
 
@@ -182,4 +186,24 @@ fn is_full(error: &rusqlite::Error) -> bool {
 
 fn full(error: &rusqlite::Error) -> StoreError {
     StoreError::Unavailable(format!("the disk is full ({error})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(code: i32) -> Failure {
+        let error = rusqlite::ffi::Error::new(code);
+        Failure::of(rusqlite::Error::SqliteFailure(error, None))
+    }
+
+    #[test]
+    fn case_003_a_locked_or_full_database_refuses_the_batch_as_unavailable() {
+        for code in [rusqlite::ffi::SQLITE_BUSY, rusqlite::ffi::SQLITE_FULL] {
+            let refused = failure(code);
+            assert!(matches!(refused, Failure::Final(StoreError::Unavailable(_))), "{code}");
+        }
+        let other = failure(rusqlite::ffi::SQLITE_CONSTRAINT);
+        assert!(matches!(other, Failure::Retry(StoreError::Failed(_))));
+    }
 }
