@@ -2,10 +2,22 @@
 //!
 //! Source: the IETF draft "The Idempotency-Key HTTP Header Field" (a structured-field string, in
 //! double quotes) and common practice (the bare key). Both spellings name the same record.
+//!
+//! A verb whose effect and key commit together is remembered when it has ended, and [`verdict`] says
+//! what a second use means. A handler whose effects are its own claims its key first, and
+//! [`claim::decide`] says it.
+
+pub mod answer;
+pub mod claim;
+pub mod fingerprint;
+mod multipart;
+pub mod scope;
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
+pub use answer::Answer;
+pub use fingerprint::Fingerprint;
+pub use scope::Scope;
 
 use crate::time::Timestamp;
 
@@ -87,26 +99,6 @@ impl fmt::Debug for IdempotencyKey {
     }
 }
 
-/// What a request is compared by when its key is seen again: SHA-256 of a version, the content
-/// type and the raw body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fingerprint(pub [u8; 32]);
-
-/// Goes into every fingerprint, so that a later rule cannot be taken for this one.
-const FINGERPRINT_VERSION: &[u8] = b"1";
-
-impl Fingerprint {
-    /// The fingerprint of a request.
-    pub fn new(content_type: &[u8], body: &[u8]) -> Self {
-        let mut hash = Sha256::new();
-        for part in [FINGERPRINT_VERSION, content_type, body] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        Self(hash.finalize().into())
-    }
-}
-
 /// A finished request as it is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyRecord {
@@ -116,17 +108,6 @@ pub struct IdempotencyRecord {
     pub expires_at: Timestamp,
     /// What was answered.
     pub answer: Answer,
-}
-
-/// An answer that can be given again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The status code.
-    pub status: u16,
-    /// Content headers, in order.
-    pub headers: Vec<(String, String)>,
-    /// The body's bytes.
-    pub body: Vec<u8>,
 }
 
 /// What a key means for the request that carries it.
@@ -146,15 +127,13 @@ pub fn verdict(
     fingerprint: Fingerprint,
     now: Timestamp,
 ) -> Verdict {
-    match record {
-        Some(record) if record.expires_at > now => {
-            if record.fingerprint == fingerprint {
-                Verdict::Replay(record.answer)
-            } else {
-                Verdict::Mismatch
-            }
-        }
-        Some(_) | None => Verdict::New,
+    let Some(record) = record.filter(|record| record.expires_at > now) else {
+        return Verdict::New;
+    };
+    if record.fingerprint == fingerprint {
+        Verdict::Replay(record.answer)
+    } else {
+        Verdict::Mismatch
     }
 }
 

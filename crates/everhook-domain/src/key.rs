@@ -16,6 +16,8 @@ pub enum KeySpace {
     SourceEventId,
     /// An `Idempotency-Key`: one effect in its lifetime.
     Idempotency,
+    /// An account whose idempotency keys are counted.
+    IdempotencyAccount,
     /// What identifies a received event within its source: one receipt in the window.
     Receipt,
     /// A key and the content that came with it: a conflict's own retries are its duplicates.
@@ -29,6 +31,7 @@ impl KeySpace {
         match self {
             Self::SourceEventId => "source-event-id",
             Self::Idempotency => "idempotency",
+            Self::IdempotencyAccount => "idempotency-account",
             Self::Receipt => "receipt",
             Self::ReceiptContent => "receipt-content",
             Self::SignedBytes => "signed-bytes",

@@ -27,7 +27,7 @@
 //! | [`health`] | what an endpoint's last results say about it |
 //! | [`system_event`] | what Everhook tells of itself |
 //! | [`key`] | how deduplication keys are hashed |
-//! | [`idempotency`] | `Idempotency-Key`: parsing, fingerprint, verdict |
+//! | [`idempotency`] | `Idempotency-Key`: its scope, what a second use means, what is remembered |
 //! | [`retry_after`] | the `Retry-After` header |
 
 pub mod address;

@@ -3,14 +3,14 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use everhook_domain::idempotency::Answer;
+use everhook_domain::idempotency::{self, Answer};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
 /// The media type of everything that is not a problem.
 pub(crate) const JSON: &str = "application/json";
 /// Marks an answer that was given before.
-pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static(idempotency::answer::REPLAYED);
 
 /// A response with the security headers that all have: answers are for programs that ask with
 /// credentials, so nothing may cache, sniff, frame or render them.
@@ -66,14 +66,10 @@ impl Rendered {
 /// The response for a remembered answer: status, content headers and bytes as they were.
 pub(crate) fn replayed(answer: Answer) -> Response {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let remembered = answer.header_map();
     let mut response = response(status, HeaderValue::from_static(JSON), Body::from(answer.body));
     let headers = response.headers_mut();
-    for (name, value) in answer.headers {
-        let name = HeaderName::from_bytes(name.as_bytes());
-        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&value)) {
-            headers.insert(name, value);
-        }
-    }
+    headers.extend(remembered);
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     response
 }

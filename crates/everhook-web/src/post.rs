@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use everhook_domain::fault::{self, Fate, Step};
-use everhook_domain::idempotency::{Answer, Fingerprint, IdempotencyKey};
-use everhook_domain::key::{KeyHash, KeySpace};
+use everhook_domain::idempotency::{Answer, Fingerprint, IdempotencyKey, Scope};
+use everhook_domain::key::KeyHash;
 use everhook_domain::tenant::TenantId;
 use everhook_store::{Claim, Claimed, StoreError};
 use http::header;
@@ -34,10 +34,13 @@ impl Keyed {
     /// The key's scope is tenant, account, method, and path with query as they were sent.
     pub(crate) fn new(key: IdempotencyKey, caller: &Caller, parts: &Parts, body: &[u8]) -> Self {
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-        let scope =
-            [caller.account.as_bytes(), parts.method.as_str().as_bytes(), target.as_bytes()];
-        let hash =
-            KeyHash::new(KeySpace::Idempotency, &caller.tenant, &scope, key.as_str().as_bytes());
+        let scope = Scope {
+            tenant: &caller.tenant,
+            account: &caller.account,
+            method: parts.method.as_str(),
+            target,
+        };
+        let hash = scope.key(&key);
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         let content_type = content_type.map_or(&b""[..], |value| value.as_bytes());
         let tenant = caller.tenant.clone();
