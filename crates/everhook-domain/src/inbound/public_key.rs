@@ -126,3 +126,110 @@ impl SignatureVerificationAlgorithm for RsaSha1 {
         ])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, PublicKeyData,
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    fn issued(names: &[&str]) -> CertificateParams {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        params
+    }
+
+    fn authority() -> CertificateParams {
+        let mut params = issued(&[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+    }
+
+    #[test]
+    fn who_is_vouched_for() {
+        let root = CertifiedIssuer::self_signed(authority(), KeyPair::generate().unwrap()).unwrap();
+        let mut below = authority();
+        below.distinguished_name.push(rcgen::DnType::CommonName, "below");
+        let below = CertifiedIssuer::signed_by(below, KeyPair::generate().unwrap(), &root).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let of = |names: &[&str]| issued(names).signed_by(&key, &below).unwrap().der().clone();
+        let alone = issued(&["a.paypal.com"]).self_signed(&key).unwrap().der().clone();
+        let (paypal, between) = (of(&["x.test", "A.b.PayPal.com"]), below.der().clone());
+        let root_der = root.der().clone();
+        let anchor = [webpki::anchor_from_trusted_cert(&root_der).unwrap()];
+        let check = |chain: &[&CertificateDer<'_>], roots: &[TrustAnchor<'_>], now, vouched| {
+            let chain: Vec<_> = chain.iter().map(|it| (*it).clone()).collect();
+            assert_eq!(is_vouched_for(&chain, "paypal.com", roots, now), vouched);
+        };
+        let years = |years: u64| NOW + std::time::Duration::from_secs(years * 365 * 86_400);
+        check(&[&paypal, &between], &anchor, NOW, true);
+        check(&[&paypal, &between], &anchor, years(7), false);
+        check(&[&paypal, &between], &anchor, Timestamp::from_millis(0), false);
+        check(&[&paypal, &between], webpki_roots::TLS_SERVER_ROOTS, NOW, false);
+        check(&[&paypal], &anchor, NOW, false);
+        check(&[&between, &paypal], &anchor, NOW, false);
+        check(&[&alone], &anchor, NOW, false);
+        check(&[], &anchor, NOW, false);
+        for other in ["paypal.com", "evilpaypal.com", "a.paypal.com.evil.test"] {
+            check(&[&of(&[other]), &between], &anchor, NOW, false);
+        }
+    }
+
+    #[test]
+    fn hosts_under_a_domain() {
+        for (host, expected) in [
+            ("api.paypal.com", true),
+            ("API.sandbox.PayPal.com", true),
+            ("paypal.com", false),
+            (".paypal.com", false),
+            ("xpaypal.com", false),
+            ("paypal.com.test", false),
+            ("", false),
+        ] {
+            assert_eq!(is_under(host, "paypal.com"), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn keys_are_told_from_other_texts() {
+        let key = KeyPair::generate().unwrap();
+        let encoded = |der: &[u8]| base64::Engine::encode(&crate::secret::BASE64, der);
+        let spki = key.subject_public_key_info();
+        assert!(p256(&encoded(&spki)).is_some());
+        let other = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        for text in [
+            "",
+            "not base64",
+            "AAAA",
+            &encoded(&spki[1..]),
+            &encoded(&spki[..spki.len() - 1]),
+            &encoded(&other.subject_public_key_info()),
+            &format!("{}\n", encoded(&spki)),
+        ] {
+            assert!(p256(text).is_none(), "{text}");
+        }
+        let pem = |kind: &str, text: &str| {
+            format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n")
+        };
+        let der = issued(&["a.test"]).self_signed(&key).unwrap().der().clone();
+        let certificate = pem("CERTIFICATE", &encoded(&der));
+        let count = |text: &str| certificates(text.as_bytes()).map(|found| found.len());
+        assert_eq!(count(&certificate), Some(1));
+        assert_eq!(count(&format!("{certificate}{certificate}")), Some(2));
+        for text in [
+            "",
+            "AAAA",
+            &pem("PUBLIC KEY", "AAAA"),
+            &pem("CERTIFICATE", "AAAA"),
+            "-----BEGIN CERTIFICATE-----\n",
+        ] {
+            assert_eq!(count(text), None, "{text}");
+        }
+    }
+}
