@@ -1,6 +1,8 @@
 //! Requests as providers send them, for the tests beside this file.
 
 mod cases;
+mod items;
+mod mail;
 mod rules;
 
 use base64::Engine;
