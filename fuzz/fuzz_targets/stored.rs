@@ -1,5 +1,5 @@
 //! What the store gives back, in case the file was damaged or another version wrote it: settings
-//! of endpoints, secrets, results of attempts, ids and times.
+//! of endpoints and sources, secrets, results of attempts, ids and times.
 
 #![no_main]
 
@@ -10,6 +10,7 @@ use everhook_domain::attempt::{AttemptError, KeptResponse};
 use everhook_domain::endpoint::EndpointSettings;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::secret::SecretSet;
+use everhook_domain::source::SourceSettings;
 use everhook_domain::time::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +23,10 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     if let Ok(secrets) = SecretSet::from_stored(text) {
         let again = SecretSet::from_stored(&secrets.to_stored());
         assert!(again.is_ok_and(|again| again.to_stored() == secrets.to_stored()));
+    }
+    if let Ok(settings) = SourceSettings::from_stored(text, r#"["AAAA"]"#) {
+        let again = SourceSettings::from_stored(&settings.to_stored(), r#"["AAAA"]"#);
+        assert_eq!(again, Ok(settings));
     }
     check_json::<AttemptError>(text);
     check_json::<KeptResponse>(text);

@@ -88,7 +88,8 @@ impl Single {
     pub(super) fn signature(&self, request: &InboundRequest<'_>) -> Result<Vec<u8>, Rejection> {
         let text = request.required(self.header)?.strip_prefix(self.prefix);
         text.and_then(|text| self.spelling.read(text)).ok_or_else(|| {
-            let fault = format!("is not {:?} and a MAC in {}", self.prefix, self.spelling.name());
+            let form = format!("{}<{}>", self.prefix, self.spelling.name());
+            let fault = format!("is not a signature of the form {form}");
             Rejection::header(self.header, &fault)
         })
     }
