@@ -77,7 +77,7 @@ impl Engine {
             () = self.lapse() => {}
         }
         let mut node = Node::new(self.context, self.intake);
-        node.intake.open();
+        node.intake.open(node.context.clock.now());
         loop {
             node.turn();
             let event = tokio::select! {

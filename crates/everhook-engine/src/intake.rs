@@ -8,8 +8,9 @@
 //! and those not ended weigh at most so many bytes in all, waiting for their commit included.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::fault::{self, Step};
@@ -27,8 +28,12 @@ use crate::settings::EngineSettings;
 #[derive(Debug)]
 pub struct Intake {
     lane_max: u32,
+    /// How long an attempt takes at most.
+    timeout: Duration,
     totals: Arc<Totals>,
     open: AtomicBool,
+    /// When it opened, in milliseconds.
+    opened_at: AtomicI64,
     rooms: Mutex<HashMap<EndpointId, Arc<Room>>>,
     inbox: Mutex<Inbox>,
     wake: Notify,
@@ -52,8 +57,10 @@ impl Intake {
     pub fn new(settings: &EngineSettings) -> Arc<Self> {
         Arc::new(Self {
             lane_max: settings.lane_handoff_max,
+            timeout: settings.timeout,
             totals: Arc::new(Totals::new(settings.handoff_bytes_max)),
             open: AtomicBool::new(false),
+            opened_at: AtomicI64::new(i64::MIN),
             rooms: Mutex::default(),
             inbox: Mutex::default(),
             wake: Notify::new(),
@@ -67,7 +74,8 @@ impl Intake {
     }
 
     /// From now on there is room.
-    pub(crate) fn open(&self) {
+    pub(crate) fn open(&self, now: Timestamp) {
+        self.opened_at.store(now.as_millis(), Ordering::SeqCst);
         self.open.store(true, Ordering::SeqCst);
     }
 
@@ -151,9 +159,18 @@ impl Handoff for Intake {
         self.put(|inbox| inbox.directory_changed = true);
     }
 
+    fn waits_since(&self, endpoint: EndpointId, due: Timestamp) -> Option<Timestamp> {
+        // Attempts under way may hold every slot of the lane, but not for longer than they take.
+        let moved_at = self.room_of(endpoint).moved_at()? + self.timeout;
+        // What an outage of ours left behind waits for this process since it began.
+        let opened_at = Timestamp::from_millis(self.opened_at.load(Ordering::SeqCst));
+        Some(due.max(moved_at).max(opened_at))
+    }
+
     fn jobs_pending(&self) {
         self.put(|inbox| inbox.jobs_pending = true);
     }
+
     fn disabled(&self, endpoint: EndpointId, failing_since: Timestamp) {
         tracing::warn!(
             %endpoint,

@@ -290,6 +290,7 @@ impl Lane {
 
     fn note_start(&mut self, now: Timestamp) {
         self.started += 1;
+        self.room.note_start(now);
         if let Some(pace) = &mut self.pace {
             pace.begin(now);
         }
@@ -358,6 +359,7 @@ impl Lane {
         if let Some((success, length)) = attempt {
             self.length = (self.length * 7 + length) / 8;
             (self.health, _) = self.health.observe(success);
+            self.room.set_failing(self.is_failing());
             self.set_pace();
         }
     }

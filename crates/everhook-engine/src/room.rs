@@ -6,8 +6,11 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst,
+};
 
+use everhook_domain::time::Timestamp;
 use everhook_store::{Offer, Permit};
 use tokio::sync::Notify;
 
@@ -114,6 +117,10 @@ pub(crate) struct Room {
     /// Somebody gave up waiting, and nothing has moved since.
     stuck: AtomicBool,
     freed: Notify,
+    /// When an attempt last began in this lane, handed over or not, in milliseconds.
+    started_at: AtomicI64,
+    /// The endpoint's failures hold the lane back.
+    failing: AtomicBool,
 }
 
 impl Room {
@@ -125,7 +132,24 @@ impl Room {
             begun: AtomicU32::new(0),
             stuck: AtomicBool::new(false),
             freed: Notify::new(),
+            started_at: AtomicI64::new(i64::MIN),
+            failing: AtomicBool::new(false),
         }
+    }
+
+    /// An attempt begins in the lane.
+    pub(crate) fn note_start(&self, now: Timestamp) {
+        self.started_at.store(now.as_millis(), SeqCst);
+    }
+
+    /// Whether the endpoint's failures hold the lane back from now on.
+    pub(crate) fn set_failing(&self, failing: bool) {
+        self.failing.store(failing, SeqCst);
+    }
+
+    /// When an attempt last began in the lane, if ever; `None` while failures hold it back.
+    pub(crate) fn moved_at(&self) -> Option<Timestamp> {
+        (!self.failing.load(SeqCst)).then(|| Timestamp::from_millis(self.started_at.load(SeqCst)))
     }
 
     /// What is answered from now on.

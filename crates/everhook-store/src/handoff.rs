@@ -59,6 +59,11 @@ pub trait Handoff: Send + Sync {
     /// The directory has changed: an endpoint may have been paused, resumed or changed.
     fn directory_changed(&self);
 
+    /// Since when a delivery of this lane that is due since `due` waits although it could begin;
+    /// `None` while the endpoint's own failures hold the lane back. What waits behind others moves:
+    /// as long as one after the other begins, the answer is about now.
+    fn waits_since(&self, endpoint: EndpointId, due: Timestamp) -> Option<Timestamp>;
+
     /// [`Jobs::step`](crate::Jobs::step) has work.
     fn jobs_pending(&self);
 
@@ -66,7 +71,7 @@ pub trait Handoff: Send + Sync {
     fn disabled(&self, endpoint: EndpointId, failing_since: Timestamp);
 }
 
-/// Declines everything: for stores that nobody sends from.
+/// Declines everything, and nothing moves: for stores that nobody sends from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHandoff;
 
@@ -83,6 +88,10 @@ impl Handoff for NoHandoff {
     fn due(&self, _: EndpointId, _: Share, _: Timestamp) {}
 
     fn directory_changed(&self) {}
+
+    fn waits_since(&self, _: EndpointId, due: Timestamp) -> Option<Timestamp> {
+        Some(due)
+    }
 
     fn jobs_pending(&self) {}
 

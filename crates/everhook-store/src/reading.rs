@@ -16,6 +16,8 @@ use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 
 use crate::error::StoreError;
+use crate::handoff::Handoff;
+use crate::sending::LaneDue;
 
 /// An event without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,6 +189,26 @@ pub struct StoreHealth {
     pub writable: bool,
     /// The oldest due time in a lane that is not paused.
     pub oldest_due: Option<Timestamp>,
+    /// Since when deliveries wait, though nothing but the sending itself holds them back; `None`
+    /// while all lanes move, or none has work.
+    pub stalled_since: Option<Timestamp>,
+}
+
+impl StoreHealth {
+    /// By what is due in the lanes that are not paused. Those that are tried alone take turns with
+    /// others of their kind, and do not count as waiting.
+    pub(crate) fn of(writable: bool, lanes: &[LaneDue], handoff: &dyn Handoff) -> Self {
+        let stalled = |lane: &LaneDue| {
+            let due = [lane.fresh, lane.retry].into_iter().flatten().min()?;
+            handoff.waits_since(lane.endpoint, due)
+        };
+        let all = |lane: &LaneDue| [lane.fresh, lane.retry, lane.suspect];
+        Self {
+            writable,
+            oldest_due: lanes.iter().flat_map(all).flatten().min(),
+            stalled_since: lanes.iter().filter_map(stalled).min(),
+        }
+    }
 }
 
 /// Single things, lists and health.

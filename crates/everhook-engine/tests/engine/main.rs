@@ -12,6 +12,7 @@ mod isolation;
 mod neighbours;
 mod outage;
 mod pacing;
+mod readiness;
 mod states;
 mod stopping;
 mod store;

@@ -25,6 +25,7 @@ use crate::reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
     PageRequest, Position, Reading, StatusFilter, StoreHealth,
 };
+use crate::sending::LaneDue;
 
 /// What [`read_event`] reads, in its order.
 const EVENT_COLUMNS: &str = "id, type, origin, happened_at, source_event_id, deliveries";
@@ -86,15 +87,15 @@ impl Reading for PostgresStore {
 
     async fn health(&self) -> Result<StoreHealth, StoreError> {
         let writable = self.probe().await.is_ok();
-        let oldest_due = match self.begin(Access::Read, Timestamp::default()).await {
+        let lanes = match self.begin(Access::Read, Timestamp::default()).await {
             Ok(mut tx) => {
-                let done = oldest_due(&mut tx).await;
+                let done = lanes_due(&mut tx).await;
                 self.end(tx, done).await?
             }
             // It cannot be reached: that is what `writable` says.
-            Err(_) => None,
+            Err(_) => Vec::new(),
         };
-        Ok(StoreHealth { writable, oldest_due })
+        Ok(StoreHealth::of(writable, &lanes, &*self.handoff))
     }
 }
 
@@ -188,14 +189,14 @@ async fn deliveries(
     Ok(Page { items, next })
 }
 
-/// The oldest due time in a lane that is not paused.
-pub(super) async fn oldest_due(tx: &mut Tx) -> Result<Option<Timestamp>, VerbError> {
+/// What is due in the lanes that are not paused.
+pub(super) async fn lanes_due(tx: &mut Tx) -> Result<Vec<LaneDue>, VerbError> {
     let lanes = lease::due(&mut tx.connection).await?;
     let enabled = lanes.into_iter().filter(|lane| {
         let endpoint = tx.directory.endpoint(lane.endpoint);
         endpoint.is_some_and(|endpoint| endpoint.state == EndpointState::Enabled)
     });
-    Ok(enabled.flat_map(|lane| [lane.fresh, lane.retry, lane.suspect]).flatten().min())
+    Ok(enabled.collect())
 }
 
 /// The ids accepted within a span of time: at or after the first, below the second.

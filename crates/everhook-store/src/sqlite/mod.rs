@@ -484,7 +484,7 @@ impl Reading for SqliteStore {
     async fn health(&self) -> Result<StoreHealth, StoreError> {
         let write = async { self.run(ProbeVerb).await.is_ok() };
         let writable = self.probes.writable(write).await;
-        let oldest_due = self.read(|reader| reader.oldest_due()).await?;
-        Ok(StoreHealth { writable, oldest_due })
+        let lanes = self.read(|reader| reader.lanes_due()).await?;
+        Ok(StoreHealth::of(writable, &lanes, &*self.handoff))
     }
 }

@@ -18,6 +18,7 @@ use crate::reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
     PageRequest, Position, StatusFilter,
 };
+use crate::sending::LaneDue;
 
 /// What [`read_event`] reads, in its order.
 const EVENT_COLUMNS: &str =
@@ -238,17 +239,13 @@ impl Reader<'_> {
         Ok(low)
     }
 
-    /// The oldest due time in a lane that is not paused.
-    pub(super) fn oldest_due(&self) -> Result<Option<Timestamp>, StoreError> {
+    /// What is due in the lanes that are not paused.
+    pub(super) fn lanes_due(&self) -> Result<Vec<LaneDue>, StoreError> {
         let lanes = lease::due(self.connection, |number| {
             let endpoint = self.catalog.endpoint(number)?;
             (endpoint.state == EndpointState::Enabled).then_some(endpoint.id)
         })?;
-        Ok(lanes
-            .into_iter()
-            .flat_map(|lane| [lane.fresh, lane.retry, lane.suspect])
-            .flatten()
-            .min())
+        Ok(lanes)
     }
 }
 

@@ -24,6 +24,8 @@ struct Inner {
     directory_changes: usize,
     job_hints: usize,
     disabled: Vec<(EndpointId, Timestamp)>,
+    /// Lanes that their endpoint's failures hold back.
+    failing: Vec<EndpointId>,
 }
 
 /// What a lane without a free permit answers.
@@ -92,6 +94,11 @@ impl Lanes {
         self.0.lock().unwrap().disabled.clone()
     }
 
+    /// From now on this lane is held back by its endpoint's failures.
+    pub(crate) fn fail(&self, endpoint: EndpointId) {
+        self.0.lock().unwrap().failing.push(endpoint);
+    }
+
     /// How often a job was said to have work.
     pub(crate) fn job_hints(&self) -> usize {
         self.0.lock().unwrap().job_hints
@@ -139,9 +146,14 @@ impl Handoff for Lanes {
         self.0.lock().unwrap().directory_changes += 1;
     }
 
+    fn waits_since(&self, endpoint: EndpointId, due: Timestamp) -> Option<Timestamp> {
+        (!self.0.lock().unwrap().failing.contains(&endpoint)).then_some(due)
+    }
+
     fn jobs_pending(&self) {
         self.0.lock().unwrap().job_hints += 1;
     }
+
     fn disabled(&self, endpoint: EndpointId, failing_since: Timestamp) {
         self.0.lock().unwrap().disabled.push((endpoint, failing_since));
     }

@@ -355,7 +355,8 @@ fn what_is_read_together_belongs_together(kind: Kind) {
 fn health_tells_of_writing_and_waiting(kind: Kind) {
     let mut world = World::new(kind);
     let health = |world: &World| world.wait(world.store.health()).unwrap();
-    assert_eq!(health(&world), StoreHealth { writable: true, oldest_due: None });
+    let idle = StoreHealth { writable: true, oldest_due: None, stalled_since: None };
+    assert_eq!(health(&world), idle);
     let [one, two] = [world.endpoint(), world.endpoint_for(&world.tenant, &["b"])];
     let first = world.now;
     world.publish(vec![event("b", "1")]);
@@ -364,11 +365,15 @@ fn health_tells_of_writing_and_waiting(kind: Kind) {
     world.publish(vec![event("a", "1")]);
     let second = world.now;
     assert_eq!(health(&world).oldest_due, Some(first));
+    assert_eq!(health(&world).stalled_since, Some(first));
+    world.lanes.fail(two);
+    assert_eq!(health(&world).oldest_due, Some(first));
+    assert_eq!(health(&world).stalled_since, Some(second), "the other waits for its endpoint");
     world.change_state(two, Pause);
     assert_eq!(health(&world).oldest_due, Some(second), "a paused lane waits on purpose");
     world.change_state(two, Enable);
     world.change_state(two, Disable);
     assert_eq!(health(&world).oldest_due, Some(second));
     world.claim_all(one);
-    assert_eq!(health(&world), StoreHealth { writable: true, oldest_due: None });
+    assert_eq!(health(&world), idle);
 }

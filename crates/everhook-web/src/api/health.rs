@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use everhook_domain::time::millis;
+use everhook_domain::time::{Timestamp, millis};
 use serde::Serialize;
 
 use crate::answer;
@@ -29,8 +29,9 @@ pub(super) async fn alive() -> Response {
     answer::ok(&Alive { alive: true })
 }
 
-/// `GET /readyz`: the store takes writes, and deliveries are sent when they are due. Paused
-/// endpoints do not count.
+/// `GET /readyz`: the store takes writes, and sending moves. Endpoints that are paused, fail, or
+/// are paced by their own limits keep deliveries waiting, and do not count: no other server could
+/// send to them sooner.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let mut reasons: Vec<Cow<'static, str>> = Vec::new();
     let mut oldest_due_age_ms = 0;
@@ -39,15 +40,18 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Result<Response, Probl
             if !health.writable {
                 reasons.push(Cow::from("the store takes no writes; the server's log says why"));
             }
-            let age = health.oldest_due.map(|due| app.now().since(due)).unwrap_or_default();
-            let allowed = app.settings.ready_due_age_max;
-            if age > allowed {
-                let (age, allowed) = (age.as_secs(), allowed.as_secs());
+            let age = |since: Option<Timestamp>| {
+                since.map(|since| app.now().since(since)).unwrap_or_default()
+            };
+            let (stalled, allowed) = (age(health.stalled_since), app.settings.ready_due_age_max);
+            if stalled > allowed {
+                let (stalled, allowed) = (stalled.as_secs(), allowed.as_secs());
                 reasons.push(Cow::from(format!(
-                    "a delivery has been due for {age} s and was not sent; {allowed} s are allowed"
+                    "deliveries that could be sent have waited for {stalled} s without any being \
+                     begun; {allowed} s are allowed"
                 )));
             }
-            oldest_due_age_ms = millis(age);
+            oldest_due_age_ms = millis(age(health.oldest_due));
         }
         Err(error) => {
             let _logged = app.problem(&error);
