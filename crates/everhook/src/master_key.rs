@@ -35,6 +35,12 @@ fn read(path: &Path) -> Result<MasterKey, Failure> {
     let shown = path.display();
     let unreadable =
         |error| Failure::usage(format!("the master key in {shown} cannot be read: {error}"));
+    // Opening a pipe would wait for somebody who writes into it.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(Failure::usage(format!(
+            "{shown} is not a file: put the master key into one, so that every start can read it"
+        )));
+    }
     let file = File::open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if metadata.permissions().mode() & OTHERS != 0 {

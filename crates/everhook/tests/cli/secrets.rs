@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +29,14 @@ fn key_file(dir: &TempDir, name: &str, text: &str, mode: u32) -> String {
     let path = dir.0.join(name);
     std::fs::write(&path, text).expect("written");
     std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("ours");
+    path.to_str().expect("text").to_owned()
+}
+
+/// A named pipe in this folder, into which nobody writes.
+fn pipe(dir: &TempDir) -> String {
+    let path = dir.0.join("pipe");
+    let made = Command::new("mkfifo").args(["-m", "600"]).arg(&path).status();
+    assert!(made.expect("mkfifo is there").success());
     path.to_str().expect("text").to_owned()
 }
 
@@ -224,7 +233,9 @@ fn what_peers_fail_18_a_master_key_that_is_not_one_is_refused_plainly() {
         (key_file(&keys, "space", &format!("{KEY} \n"), 0o600), "white space"),
         (key_file(&keys, "text", "kennwort, not a key", 0o600), "white space"),
         (key_file(&keys, "open", KEY, 0o644), "every user of this machine"),
-        (keys.arg().to_owned(), ""),
+        (keys.arg().to_owned(), "is not a file"),
+        ("/dev/zero".to_owned(), "is not a file"),
+        (pipe(&keys), "is not a file"),
     ] {
         let args = ["serve", "--data-dir", dir.arg(), "--listen", "127.0.0.1:0"];
         let mut serve = everhook(&args);
