@@ -3,17 +3,22 @@
 //! What depends on the endpoint alone is made once for each of its versions and kept by its lane;
 //! an attempt adds the id, the attempt's number, the timestamp and the signature. The body goes out
 //! as it is stored: nothing here parses or writes it.
+//!
+//! Three layers of headers, of which a later one wins where both have a name: what the event comes
+//! with (of one of ours, what kind of body it is and who sends it; of a received one, what its
+//! sender said), what the endpoint's owner has set, and what is signed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use everhook_domain::endpoint::Endpoint;
+use everhook_domain::endpoint::{Endpoint, EndpointSettings};
 use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::fault::{self, Plant};
 use everhook_domain::header::HeaderPrefix;
 use everhook_domain::id::EndpointId;
+use everhook_domain::inbound::ForwardedHeaders;
 use everhook_domain::signature;
 use everhook_domain::time::Timestamp;
 use everhook_store::{Directory, LeasedDelivery};
@@ -67,7 +72,9 @@ pub(crate) struct Prepared {
     endpoint: Arc<Endpoint>,
     url: Arc<EndpointUrl>,
     shown: String,
-    /// The headers that are the same in every request.
+    /// What is set for the endpoint.
+    own: HeaderMap,
+    /// The same, after what every event of ours comes with.
     headers: HeaderMap,
     prefix: HeaderPrefix,
     timeout: Duration,
@@ -81,17 +88,12 @@ impl Prepared {
         let mut headers = HeaderMap::with_capacity(16);
         headers.insert(CONTENT_TYPE, JSON);
         headers.insert(USER_AGENT, settings.user_agent.clone());
-        let basic = own.url.basic_auth().and_then(|basic| HeaderValue::from_str(basic).ok());
-        if let Some(mut basic) = basic {
-            basic.set_sensitive(true);
-            headers.insert(AUTHORIZATION, basic);
-        }
-        for (name, value) in own.headers.iter() {
-            headers.insert(name, value.clone());
-        }
+        let set = headers_of(own);
+        put_over(&mut headers, &set);
         Self {
             url: Arc::new(own.url.clone()),
             shown: own.url.to_string(),
+            own: set,
             headers,
             prefix: settings.header_prefix.clone(),
             timeout: settings.timeout,
@@ -114,7 +116,10 @@ impl Prepared {
         let id = delivery.id.event().to_string();
         let seconds = wall.as_secs();
         let signature = signature::sign(self.endpoint.secrets.live(wall), &id, seconds, &body);
-        let mut headers = self.headers.clone();
+        let mut headers = match &delivery.headers {
+            None => self.headers.clone(),
+            Some(forwarded) => self.forwarding(forwarded),
+        };
         let id = value(&id);
         headers.insert(self.prefix.webhook_id(), id.clone());
         headers.insert(self.prefix.attempt(), HeaderValue::from(delivery.number));
@@ -128,6 +133,37 @@ impl Prepared {
             ca_certificates: self.endpoint.settings.ca_certificates.clone(),
             timeout: self.timeout,
         }
+    }
+
+    /// What a received event came with, every value of it, below what is set for the endpoint.
+    fn forwarding(&self, forwarded: &ForwardedHeaders) -> HeaderMap {
+        let mut headers = HeaderMap::with_capacity(forwarded.iter().count() + 16);
+        for (name, value) in forwarded.iter() {
+            headers.append(name, value.clone());
+        }
+        put_over(&mut headers, &self.own);
+        headers
+    }
+}
+
+/// The headers that are set for an endpoint, credentials of its URL among them.
+fn headers_of(own: &EndpointSettings) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let basic = own.url.basic_auth().and_then(|basic| HeaderValue::from_str(basic).ok());
+    if let Some(mut basic) = basic {
+        basic.set_sensitive(true);
+        headers.insert(AUTHORIZATION, basic);
+    }
+    for (name, value) in own.headers.iter() {
+        headers.insert(name, value.clone());
+    }
+    headers
+}
+
+/// Each of `set`, which has one value a name, in place of all values that the name had.
+fn put_over(headers: &mut HeaderMap, set: &HeaderMap) {
+    for (name, value) in set {
+        headers.insert(name, value.clone());
     }
 }
 
@@ -145,3 +181,6 @@ fn body_of(delivery: &LeasedDelivery) -> Bytes {
     }
     delivery.body.clone()
 }
+
+#[cfg(test)]
+mod tests;

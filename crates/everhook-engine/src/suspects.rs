@@ -5,12 +5,13 @@
 //! it has ended or after another [`QUIET`]. Slow endpoints are not waited for: what kills a process
 //! does so when a request is made or its answer is read, not while nothing happens.
 //!
-//! A process begins with a pause that is long enough for the innocent ones to be sent first, however
-//! often the process before it died. The pause between two suspects is short whatever became of the
-//! first one: an answer of any kind, or none in time, shows that this process has survived it, and an
-//! endpoint that fails is no reason to keep the others' suspects waiting. Nothing of this outlives
-//! the process, and nothing has to: the table counts the interruptions, and their limit in a round
-//! ends a delivery that goes on killing, so that the suspects behind it get their turn.
+//! A process begins with a pause that is long enough for the innocent ones to be sent first,
+//! however often the process before it died. The pause between two suspects is short whatever
+//! became of the first one: an answer of any kind, or none in time, shows that this process has
+//! survived it, and an endpoint that fails is no reason to keep other suspects waiting. Nothing of
+//! this outlives the process, and nothing has to: the table counts the interruptions, and their
+//! limit in a round ends a delivery that goes on killing, so that the suspects behind it get their
+//! turn.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
 /// The largest request that is read, head and body each.
-pub const REQUEST_BYTES_MAX: usize = 2 << 20;
+pub const REQUEST_BYTES_MAX: usize = 32 << 20;
 
 /// A request, as its bytes came in.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -107,8 +107,8 @@ pub struct WebSettings {
     pub public_url: Option<BaseUrl>,
     /// Who fetches certificates.
     pub fetch: Arc<dyn Fetch>,
-    /// `/readyz` turns bad when deliveries that could be sent have waited for longer without any being
-    /// begun at their endpoint.
+    /// `/readyz` turns bad when deliveries that could be sent have waited for longer without any
+    /// being begun at their endpoint.
     pub ready_due_age_max: Duration,
     /// The pace of bulk replays.
     pub replay_rates: ReplayRates,

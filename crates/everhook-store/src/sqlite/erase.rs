@@ -190,8 +190,8 @@ fn forget_keys(tx: &mut Tx<'_>, span: &Span) -> rusqlite::Result<bool> {
     Ok(true)
 }
 
-/// Erases the tenant's rows of a span with all that hangs on them, as far as one step may go. Whether
-/// that is all of it.
+/// Erases the tenant's rows of a span with all that hangs on them, as far as one step may go.
+/// Whether that is all of it.
 fn erase(tx: &mut Tx<'_>, part: &Part, span: &Span) -> rusqlite::Result<bool> {
     let owner = part.table;
     let mut left = STEP_ROWS as usize;
