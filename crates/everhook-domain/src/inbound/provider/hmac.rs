@@ -101,7 +101,7 @@ impl<'a> Recipe<'a> {
     fn key(&self, secret: &'a str) -> Option<Cow<'a, [u8]>> {
         match self.secret_spelling {
             None => Some(Cow::Borrowed(secret.as_bytes())),
-            Some(spelling) => spelling.read(secret).filter(|key| !key.is_empty()).map(Cow::Owned),
+            Some(spelling) => spelling.read(secret).map(Cow::Owned),
         }
     }
 

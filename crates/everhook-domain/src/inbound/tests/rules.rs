@@ -165,6 +165,8 @@ fn slacks_challenge_is_given_back_once_it_is_verified() {
     assert!(is_refused(&forged, &slack));
     // What only looks like it is an event like any other.
     Sent::slack(br#"{"type":"url_verification"}"#).item(&slack);
+    let event = Sent::slack(br#"{"type":"event_callback","challenge":"x","event_id":"Ev1"}"#);
+    assert_eq!(event.item(&slack).key.shown(), "Ev1");
     assert_eq!(slack.kind.answer(false), Some(Answer { status: 200, ..Answer::default() }));
 }
 
@@ -183,4 +185,17 @@ fn slacks_forms() {
     assert!(form(b"payload=%7B").unreadable.is_some());
     let other = form(b"ssl_check=1");
     assert_eq!((other.key_from.as_str(), other.unreadable), ("fallback", None));
+}
+
+#[test]
+fn a_missing_header_is_named_as_most_know_it() {
+    for (kind, header) in [
+        ("shopify", "x-shopify-hmac-sha256"),
+        ("hubspot", "x-hubspot-signature"),
+        ("slack", "x-slack-request-timestamp"),
+        ("stripe", "stripe-signature"),
+    ] {
+        let judged = Sent::plain(b"{}").judged(&source(kind, json!({})));
+        assert_eq!(judged, Err(Rejection::missing(header)), "{kind}");
+    }
 }
