@@ -3,6 +3,7 @@
 use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::{CancelReason, DeadReason};
 use everhook_domain::event::Origin;
+use everhook_domain::receipt::ReceiptStatus;
 
 /// `deliveries.status`. Two numbers mean leased: one that is found by scanning from the lease
 /// floor, and one that an index finds.
@@ -85,5 +86,22 @@ pub(crate) const fn read_origin(code: i64) -> Result<Origin, UnknownCode> {
         1 => Ok(Origin::Received),
         2 => Ok(Origin::System),
         _ => Err(UnknownCode("origin", code)),
+    }
+}
+
+pub(crate) const fn receipt_status(status: ReceiptStatus) -> i64 {
+    match status {
+        ReceiptStatus::Accepted => 0,
+        ReceiptStatus::Conflict => 1,
+        ReceiptStatus::Dead => 2,
+    }
+}
+
+pub(crate) const fn read_receipt_status(code: i64) -> Result<ReceiptStatus, UnknownCode> {
+    match code {
+        0 => Ok(ReceiptStatus::Accepted),
+        1 => Ok(ReceiptStatus::Conflict),
+        2 => Ok(ReceiptStatus::Dead),
+        _ => Err(UnknownCode("receipt status", code)),
     }
 }

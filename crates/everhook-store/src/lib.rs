@@ -28,6 +28,7 @@ mod jobs;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod reading;
+mod receipt;
 mod receiving;
 mod route;
 mod seal;
@@ -60,6 +61,6 @@ pub use sending::{
 pub use share::Share;
 
 /// Everything a running server needs of a store.
-pub trait Store: Sending + DirectoryStore + Jobs + Bulk + Reading {}
+pub trait Store: Sending + Receiving + DirectoryStore + Jobs + Bulk + Reading {}
 
-impl<T: Sending + DirectoryStore + Jobs + Bulk + Reading> Store for T {}
+impl<T: Sending + Receiving + DirectoryStore + Jobs + Bulk + Reading> Store for T {}

@@ -8,16 +8,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use everhook_domain::delivery::State;
 use everhook_domain::health::EndpointHealth;
-use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReplayId};
+use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_engine::EngineSettings;
 use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
-    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed,
+    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed, Decision,
     DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail,
     EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish,
-    Published, Reading, Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
+    Published, Reading, ReceiptQuery, ReceiptRecord, Receive, Received, Receiving, Sending,
+    SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
 };
 
 use crate::world::{World, answers};
@@ -117,6 +118,45 @@ impl Sending for FaultyStore {
         now: Timestamp,
     ) -> Result<Claimed<SentAgain>, StoreError> {
         self.inner.send_again(tenant, event, endpoint, claim, now).await
+    }
+}
+
+#[async_trait]
+impl Receiving for FaultyStore {
+    async fn receive(&self, receive: Receive, now: Timestamp) -> Result<Vec<Received>, StoreError> {
+        self.check()?;
+        self.inner.receive(receive, now).await
+    }
+
+    async fn decide(
+        &self,
+        tenant: TenantId,
+        receipt: ReceiptId,
+        decision: Decision,
+        claim: Option<Claim<ReceiptRecord>>,
+        now: Timestamp,
+    ) -> Result<Claimed<ReceiptRecord>, StoreError> {
+        self.check()?;
+        self.inner.decide(tenant, receipt, decision, claim, now).await
+    }
+
+    async fn receipt(
+        &self,
+        tenant: TenantId,
+        receipt: ReceiptId,
+    ) -> Result<Option<ReceiptRecord>, StoreError> {
+        self.check()?;
+        self.inner.receipt(tenant, receipt).await
+    }
+
+    async fn receipts(
+        &self,
+        tenant: TenantId,
+        query: ReceiptQuery,
+        page: PageRequest,
+    ) -> Result<Page<ReceiptRecord>, StoreError> {
+        self.check()?;
+        self.inner.receipts(tenant, query, page).await
     }
 }
 

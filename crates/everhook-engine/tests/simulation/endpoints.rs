@@ -1,6 +1,5 @@
 //! What owners do with endpoints: create, pause, disable, delete, change, rotate.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use everhook_domain::endpoint::{

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use async_trait::async_trait;
-use everhook_domain::endpoint::Endpoint;
 use everhook_domain::health::EndpointHealth;
-use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReplayId};
+use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
-    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Claim, Claimed, DeliveryDetail,
-    DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail, EventQuery, EventRecord,
-    JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish, Published, Reading,
-    Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
+    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed, Decision,
+    DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail,
+    EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish,
+    Published, Reading, ReceiptQuery, ReceiptRecord, Receive, Received, Receiving, Sending,
+    SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
 };
 
 use crate::process::{Life, Phase};
@@ -184,6 +184,47 @@ impl Sending for Front {
 }
 
 #[async_trait]
+impl Receiving for Front {
+    async fn receive(&self, receive: Receive, now: Timestamp) -> Result<Vec<Received>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| store.receive(receive, now).await;
+        self.own("receive", call).await
+    }
+
+    async fn decide(
+        &self,
+        tenant: TenantId,
+        receipt: ReceiptId,
+        decision: Decision,
+        claim: Option<Claim<ReceiptRecord>>,
+        now: Timestamp,
+    ) -> Result<Claimed<ReceiptRecord>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| {
+            store.decide(tenant, receipt, decision, claim, now).await
+        };
+        self.own("decide", call).await
+    }
+
+    async fn receipt(
+        &self,
+        tenant: TenantId,
+        receipt: ReceiptId,
+    ) -> Result<Option<ReceiptRecord>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| store.receipt(tenant, receipt).await;
+        self.own("receipt", call).await
+    }
+
+    async fn receipts(
+        &self,
+        tenant: TenantId,
+        query: ReceiptQuery,
+        page: PageRequest,
+    ) -> Result<Page<ReceiptRecord>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| store.receipts(tenant, query, page).await;
+        self.own("receipts", call).await
+    }
+}
+
+#[async_trait]
 impl DirectoryStore for Front {
     fn directory(&self) -> Result<Arc<Directory>, StoreError> {
         self.store()?.directory()
@@ -192,9 +233,9 @@ impl DirectoryStore for Front {
     async fn change(
         &self,
         change: Change,
-        claim: Option<Claim<Option<Arc<Endpoint>>>>,
+        claim: Option<Claim<Changed>>,
         now: Timestamp,
-    ) -> Result<Claimed<Option<Arc<Endpoint>>>, StoreError> {
+    ) -> Result<Claimed<Changed>, StoreError> {
         let call = async |store: Arc<SqliteStore>| {
             let result = store.change(change, claim, now).await;
             // Whether or not the caller learns of it: from now on it holds.

@@ -20,8 +20,8 @@ CREATE TABLE receipts (
     tenant       text NOT NULL,
     id           uuid NOT NULL,
     source       uuid NOT NULL,
-    key          text NOT NULL,
     type         text NOT NULL,
+    key          text NOT NULL,
     content      bytea NOT NULL,
     -- The row of received_headers.
     headers      uuid NOT NULL,
@@ -29,8 +29,8 @@ CREATE TABLE receipts (
     duplicates   bigint NOT NULL,
     body_changed boolean NOT NULL,
     status       smallint NOT NULL,
+    -- Why, with the receipt that it names, or its text.
     reason       smallint,
-    -- The receipt that the reason names, and the text that it has.
     reason_of    uuid,
     reason_text  text,
     released_at  bigint,

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::{CancelReason, Due, IllegalStep, Input, Progress, State};
 use everhook_domain::endpoint::Endpoint;
-use everhook_domain::event::{self, EventType, Origin};
+use everhook_domain::event::{EventType, Origin};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
-use everhook_domain::subscription::Facts;
 use everhook_domain::tenant::TenantId;
 
-use super::claimed;
 use super::failure::VerbError;
 use super::number::Bits;
 use super::row::{self, COLUMNS, DeliveryRow};
 use super::tx::Tx;
+use super::{claimed, receipt};
 use crate::claim::{Claim, Claimed};
 use crate::code;
 use crate::error::Refusal;
 use crate::reading::DeliveryRecord;
+use crate::route::stored_facts;
 use crate::sending::{Act, SentAgain};
 
 /// `act` under its claim.
@@ -75,13 +75,17 @@ async fn act(
 }
 
 /// `send_again`.
-async fn send_again(
+pub(super) async fn send_again(
     tx: &mut Tx,
     tenant: &TenantId,
     event: EventId,
     endpoint: Option<EndpointId>,
 ) -> Result<SentAgain, VerbError> {
     let (event_type, origin, body) = lock_event(tx, tenant, event).await?;
+    let source = match origin {
+        Origin::Received => receipt::running(tx, tenant, event).await?,
+        Origin::Published | Origin::System => None,
+    };
     let statement = format!(
         "SELECT {COLUMNS} FROM deliveries WHERE tenant = $1 AND id BETWEEN $2 AND $3 \
          ORDER BY id FOR UPDATE"
@@ -100,8 +104,7 @@ async fn send_again(
             vec![Arc::clone(endpoint)]
         }
         None => {
-            let data = event::data_of_stored(&event_type, &body).unwrap_or_default();
-            let facts = Facts::new(origin, event_type.as_str(), None, data);
+            let facts = stored_facts(origin, &event_type, source.as_ref(), &body);
             tx.directory.route(tenant, &facts).cloned().collect()
         }
     };
@@ -141,7 +144,7 @@ async fn send_again(
 }
 
 /// Locks an event, so that only one transaction at a time gives it new deliveries.
-async fn lock_event(
+pub(super) async fn lock_event(
     tx: &mut Tx,
     tenant: &TenantId,
     event: EventId,

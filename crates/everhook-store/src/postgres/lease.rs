@@ -1,6 +1,7 @@
 //! Leases: taken by `claim`, ended by `settle` or, when their time is over, by `lapse`.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use everhook_domain::delivery::{Input, RETRY_AFTER_MAX, State, Token};
@@ -11,6 +12,7 @@ use tokio_postgres::Row;
 use super::failure::VerbError;
 use super::number::{Bits, bits, unsigned};
 use super::pool::Connection;
+use super::receipt;
 use super::row::{COLUMNS, DeliveryRow};
 use super::tx::Tx;
 use crate::error::Refusal;
@@ -41,6 +43,8 @@ pub(super) async fn claim(
         }
     }
     let mut bodies = bodies(tx, taken.iter().map(|(.., row)| row)).await?;
+    let (tenants, events) = events_of(taken.iter().map(|(.., row)| row));
+    let headers = receipt::headers(&mut tx.connection, (&tenants, &events)).await?;
     let mut leased = Vec::with_capacity(taken.len());
     for (token, due, share, row) in taken {
         let record = row.record;
@@ -56,7 +60,7 @@ pub(super) async fn claim(
             cause: due.cause,
             share,
             body,
-            headers: None,
+            headers: headers.get(&record.id.event()).map(Arc::clone),
         });
     }
     tx.flush().await?;

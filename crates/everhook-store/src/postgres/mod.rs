@@ -8,11 +8,12 @@
 //! | `catalog` | tenants, endpoints and sources |
 //! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `ids` | ids that rise on one node |
-//! | `keys` | the exact table of source event IDs |
-//! | `row`, `record`, `number` | how things are written |
+//! | `keys` | the exact tables of source event IDs and of receipts' keys |
+//! | `row`, `record`, `receipt`, `number` | how things are written |
 //! | `health` | endpoints' failures, and what a transaction tells of itself |
 //! | `failure` | what PostgreSQL's errors mean |
-//! | `claimed`, `publish`, `lease`, `act`, `change`, `source` | the verbs |
+//! | `claimed`, `publish`, `receive`, `lease`, `act`, `decide`, `change`, `source` | the verbs |
+//! | `outgoing` | new events and their deliveries, published or received |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading` | single things and lists |
 //!
@@ -24,6 +25,7 @@ mod bulk;
 mod catalog;
 mod change;
 mod claimed;
+mod decide;
 mod erase;
 mod failure;
 mod health;
@@ -32,9 +34,12 @@ mod jobs;
 mod keys;
 mod lease;
 mod number;
+mod outgoing;
 mod pool;
 mod publish;
 mod reading;
+mod receipt;
+mod receive;
 mod record;
 mod row;
 mod schema;
@@ -59,7 +64,7 @@ use crate::error::StoreError;
 use crate::handoff::Handoff;
 use crate::jobs::{JobStep, Jobs};
 use crate::reading::DeliveryRecord;
-use crate::route;
+use crate::route::{self, Brings};
 use crate::seal::Sealer;
 use crate::sending::{
     Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled, Settlement,
@@ -67,6 +72,7 @@ use crate::sending::{
 };
 use failure::VerbError;
 use ids::Ids;
+use outgoing::Routed;
 use pool::Pool;
 use tx::{Access, Rules, Tx};
 
@@ -143,6 +149,15 @@ impl PostgresStore {
 
     fn cached(&self) -> Arc<Directory> {
         Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where the events of a call go. A refusal is given in the transaction: it is routed again then.
+    async fn routed(&self, call: &(impl Brings + Sync)) -> Routed {
+        let directory = self.cached();
+        match route::routes(&*self.handoff, &directory, call).await {
+            Ok(routes) => (routes, Some(directory.version())),
+            Err(_) => (Vec::new(), None),
+        }
     }
 
     /// Takes over a committed directory, unless a newer one is known.
@@ -266,12 +281,7 @@ impl Sending for PostgresStore {
         claim: Option<Claim<Published>>,
         now: Timestamp,
     ) -> Result<Claimed<Published>, StoreError> {
-        let directory = self.cached();
-        // A refusal is given after the claim: it is routed again then.
-        let routed = match route::routes(&*self.handoff, &directory, &publish).await {
-            Ok(routes) => (routes, Some(directory.version())),
-            Err(_) => (Vec::new(), None),
-        };
+        let routed = self.routed(&publish).await;
         let mut tx = self.begin(Access::Write, now).await?;
         let done = publish::publish(&mut tx, &self.ids, &publish, claim.as_ref(), routed).await;
         let (published, handed) = self.end(tx, done).await?;

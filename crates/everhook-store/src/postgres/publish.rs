@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use everhook_domain::attempt::Trigger;
-use everhook_domain::delivery::{Due, Lease, Progress, State, Token};
 use everhook_domain::event::{self, EventType, NewEvent};
 use everhook_domain::id::EventId;
 use everhook_domain::tenant::TenantId;
@@ -12,24 +11,14 @@ use everhook_domain::time::Timestamp;
 
 use super::failure::VerbError;
 use super::ids::Ids;
-use super::number::{Bits, bits, count, int, small};
+use super::number::{Bits, bits, count};
+use super::outgoing::{self, HandedOver, NewRow, Routed, rerouted};
 use super::pool::Connection;
 use super::tx::Tx;
-use super::{claimed, keys, row};
+use super::{claimed, keys};
 use crate::claim::{Claim, Claimed};
-use crate::code;
-use crate::error::Refusal;
-use crate::handoff::Permit;
-use crate::reading::DeliveryRecord;
-use crate::route::{Route, route, source_key};
-use crate::sending::{AcceptedEvent, LeasedDelivery, Publish, Published, Targets};
-use crate::share::Share;
-
-/// Where events go, by which version of the directory; `None`: by none that is known.
-pub(super) type Routed = (Vec<Route>, Option<u64>);
-
-/// What was leased at birth, to be handed over after the commit.
-pub(super) type HandedOver = Vec<(LeasedDelivery, Permit)>;
+use crate::route::{Route, source_key};
+use crate::sending::{AcceptedEvent, Publish, Published, Targets};
 
 /// The verb.
 pub(super) async fn publish(
@@ -37,32 +26,23 @@ pub(super) async fn publish(
     ids: &Ids,
     publish: &Publish,
     claim: Option<&Claim<Published>>,
-    (mut routes, version): Routed,
+    routed: Routed,
 ) -> Result<(Claimed<Published>, HandedOver), VerbError> {
     tx.tenant(&publish.tenant)?;
     if let Some(answered) = claimed::earlier(tx, claim).await? {
         return Ok((answered, Vec::new()));
     }
-    if version != Some(tx.directory.version()) {
-        routes = reroute(tx, publish)?;
-    }
+    let routes = rerouted(tx, publish, routed)?;
     let batch = Batch::take(tx, ids, publish).await?;
     let mut published = Published::with_capacity(publish.events.len());
     for index in 0..publish.events.len() {
         published.push(batch.accepted(publish, &routes, index)?);
     }
-    insert_events(tx, publish, &batch, &published).await?;
-    let handed = deliver(tx, publish, &batch, routes).await?;
+    let of_new = routes.into_iter().enumerate().filter(|(index, _)| batch.is_new(*index));
+    let routes: Vec<Route> = of_new.map(|(_, route)| route).collect();
+    let rows = batch.new_rows(publish, &routes);
+    let handed = outgoing::store(tx, &publish.tenant, &rows, routes).await?;
     Ok((claimed::done(tx, claim, published).await?, handed))
-}
-
-/// The directory has changed since the caller routed: the permits are void, the table takes all.
-fn reroute(tx: &Tx, publish: &Publish) -> Result<Vec<Route>, Refusal> {
-    let routes = publish.events.iter().map(|event| {
-        let targets = route(&tx.directory, &publish.tenant, publish.targets, event)?;
-        Ok(targets.into_iter().map(|endpoint| (endpoint, None)).collect())
-    });
-    routes.collect()
 }
 
 /// The events of a call, with what was known of their source event IDs.
@@ -114,6 +94,31 @@ impl Batch {
 
     fn is_new(&self, index: usize) -> bool {
         self.firsts[index] == self.ids[index]
+    }
+
+    /// What is to be stored, with the routes of what is new.
+    fn new_rows<'a>(&'a self, publish: &'a Publish, routes: &[Route]) -> Vec<NewRow<'a>> {
+        let cause = match publish.targets {
+            Targets::Subscribed => Trigger::Schedule,
+            Targets::Test(_) => Trigger::Test,
+        };
+        let new = (0..publish.events.len()).filter(|index| self.is_new(*index));
+        new.zip(routes)
+            .map(|(index, route)| {
+                let event = &publish.events[index];
+                NewRow {
+                    id: self.ids[index],
+                    event_type: &event.event_type,
+                    origin: event.origin,
+                    happened_at: event.timestamp,
+                    source_event_id: event.source_event_id.as_ref().map(|id| id.as_str()),
+                    body: &self.bodies[index],
+                    headers: None,
+                    cause,
+                    deliveries: route.len(),
+                }
+            })
+            .collect()
     }
 
     fn accepted(
@@ -169,96 +174,4 @@ async fn stored(
         found.insert(id, stored);
     }
     Ok(found)
-}
-
-async fn insert_events(
-    tx: &mut Tx,
-    publish: &Publish,
-    batch: &Batch,
-    published: &[AcceptedEvent],
-) -> Result<(), VerbError> {
-    let new: Vec<usize> = (0..published.len()).filter(|index| batch.is_new(*index)).collect();
-    if new.is_empty() {
-        return Ok(());
-    }
-    let events = || new.iter().map(|index| &publish.events[*index]);
-    let ids: Vec<Bits> = new.iter().map(|index| batch.ids[*index].into()).collect();
-    let types: Vec<&str> = events().map(|event| event.event_type.as_str()).collect();
-    let origins: Vec<i16> = events().map(|event| small(code::origin(event.origin))).collect();
-    let happened: Vec<i64> = events().map(|event| event.timestamp.as_millis()).collect();
-    let sources: Vec<Option<&str>> =
-        events().map(|event| event.source_event_id.as_ref().map(|id| id.as_str())).collect();
-    let deliveries: Vec<i32> = new.iter().map(|index| int(published[*index].deliveries)).collect();
-    let bodies: Vec<&[u8]> = new.iter().map(|index| &batch.bodies[*index][..]).collect();
-    tx.connection
-        .execute(
-            "INSERT INTO events (tenant, id, type, origin, happened_at, source_event_id, \
-             deliveries, body) SELECT $1::text, v.* FROM unnest($2::uuid[], $3::text[], \
-             $4::smallint[], $5::bigint[], $6::text[], $7::integer[], $8::bytea[]) AS v",
-            &[
-                &publish.tenant.as_str(),
-                &ids,
-                &types,
-                &origins,
-                &happened,
-                &sources,
-                &deliveries,
-                &bodies,
-            ],
-        )
-        .await?;
-    Ok(())
-}
-
-/// Makes the deliveries of what is new: leased where the engine has room, else due at once.
-async fn deliver(
-    tx: &mut Tx,
-    publish: &Publish,
-    batch: &Batch,
-    routes: Vec<Route>,
-) -> Result<HandedOver, VerbError> {
-    let cause = match publish.targets {
-        Targets::Subscribed => Trigger::Schedule,
-        Targets::Test(_) => Trigger::Test,
-    };
-    let due = Due { at: tx.now, cause };
-    let new = routes.iter().enumerate().filter(|(index, _)| batch.is_new(*index));
-    let permits = new.flat_map(|(_, route)| route).filter(|(_, permit)| permit.is_some()).count();
-    let mut tokens: Vec<Token> = tx.tokens(permits).await?;
-    let until = Some(tx.lease_until());
-    let (mut records, mut handed) = (Vec::new(), Vec::new());
-    for (index, route) in routes.into_iter().enumerate().filter(|(index, _)| batch.is_new(*index)) {
-        for (ordinal, (endpoint, permit)) in (1..).zip(route) {
-            let mut record = DeliveryRecord {
-                id: batch.ids[index].delivery(ordinal),
-                endpoint: endpoint.id,
-                event_type: publish.events[index].event_type.clone(),
-                state: State::Due(due),
-                progress: Progress::NEW,
-                created_at: batch.ids[index].created_at(),
-            };
-            if let Some(permit) = permit
-                && let Some(token) = tokens.pop()
-            {
-                record.state = State::Leased(Lease { token, until, due });
-                let leased = LeasedDelivery {
-                    id: record.id,
-                    endpoint: record.endpoint,
-                    token,
-                    until,
-                    number: record.progress.next_number(),
-                    due_at: due.at,
-                    cause,
-                    share: Share::Fresh,
-                    body: batch.bodies[index].clone(),
-                    headers: None,
-                };
-                handed.push((leased, permit));
-            }
-            tx.hint(&record);
-            records.push(record);
-        }
-    }
-    row::insert(&mut tx.connection, &publish.tenant, &records).await?;
-    Ok(handed)
 }

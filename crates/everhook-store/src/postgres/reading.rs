@@ -6,29 +6,33 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use bytes::Bytes;
 use everhook_domain::endpoint::EndpointState;
-use everhook_domain::event::EventType;
+use everhook_domain::event::{EventType, Origin};
 use everhook_domain::health::EndpointHealth;
-use everhook_domain::id::{DeliveryId, EndpointId, EventId, SEQUENCE_MAX};
+use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReceiptId, SEQUENCE_MAX, SourceId};
+use everhook_domain::receipt::ReceiptStatus;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::failure::VerbError;
-use super::number::{Bits, count, size};
+use super::number::{Bits, count, signed, size, small};
 use super::row::{COLUMNS, DeliveryRow};
 use super::tx::{Access, Tx};
-use super::{PostgresStore, health, lease, record, schema};
+use super::{PostgresStore, health, lease, receipt, record, schema};
 use crate::code::{self, status};
 use crate::error::StoreError;
 use crate::reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
     PageRequest, Position, Reading, StatusFilter, StoreHealth,
 };
+use crate::receiving::{ReceiptQuery, ReceiptRecord};
 use crate::sending::LaneDue;
 
 /// What [`read_event`] reads, in its order.
-const EVENT_COLUMNS: &str = "id, type, origin, happened_at, source_event_id, deliveries";
+const EVENT_COLUMNS: &str = "id, type, origin, happened_at, source_event_id, deliveries, \
+     CASE origin WHEN 1 THEN (SELECT source FROM receipts \
+     WHERE receipts.tenant = events.tenant AND receipts.id = events.id) END AS source";
 
 #[async_trait]
 impl Reading for PostgresStore {
@@ -118,8 +122,61 @@ async fn find_event(
         format!("SELECT {EVENT_COLUMNS}, body FROM events WHERE tenant = $1 AND id = $2");
     let row = tx.connection.first(&statement, &[&tenant.as_str(), &Bits::from(event)]).await?;
     let Some(row) = row else { return Ok(None) };
-    let body = Bytes::from(row.try_get::<_, Vec<u8>>(6)?);
-    Ok(Some(EventDetail { record: read_event(&row)?, body, headers: None }))
+    let (record, body) = (read_event(&row)?, Bytes::from(row.try_get::<_, Vec<u8>>(7)?));
+    let headers = match record.origin {
+        Origin::Received => {
+            let mut found =
+                receipt::headers(&mut tx.connection, (&[tenant.as_str()], &[event])).await?;
+            found.remove(&event)
+        }
+        Origin::Published | Origin::System => None,
+    };
+    Ok(Some(EventDetail { record, body, headers }))
+}
+
+/// A receipt of this tenant.
+pub(super) async fn find_receipt(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    receipt: ReceiptId,
+) -> Result<Option<ReceiptRecord>, VerbError> {
+    let statement =
+        format!("SELECT {} FROM receipts WHERE tenant = $1 AND id = $2", receipt::COLUMNS);
+    let row = tx.connection.first(&statement, &[&tenant.as_str(), &Bits::from(receipt)]).await?;
+    let Some(row) = row else { return Ok(None) };
+    let mut records = [receipt::read(&row)?];
+    receipt::fill_processed(&mut tx.connection, tenant, &mut records).await?;
+    let [record] = records;
+    Ok(Some(record))
+}
+
+/// A tenant's receipts, newest first.
+pub(super) async fn receipts(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    query: &ReceiptQuery,
+    page: PageRequest,
+) -> Result<Page<ReceiptRecord>, VerbError> {
+    let mut list = List::new("receipts", tenant, page, span(None, None));
+    match query.status {
+        Some(status @ (ReceiptStatus::Conflict | ReceiptStatus::Dead)) => {
+            list.scan(code::receipt_status(status));
+        }
+        Some(status @ ReceiptStatus::Accepted) => {
+            list.filter("status = ", small(code::receipt_status(status)));
+        }
+        None => {}
+    }
+    if let Some(source) = query.source {
+        list.filter("source = ", Bits::from(source));
+    }
+    if let Some(least) = query.duplicates_min {
+        list.filter("duplicates >= ", signed(least));
+    }
+    let (rows, next) = list.read(tx, receipt::COLUMNS, 0).await?;
+    let mut items = rows.iter().map(receipt::read).collect::<Result<Vec<_>, _>>()?;
+    receipt::fill_processed(&mut tx.connection, tenant, &mut items).await?;
+    Ok(Page { items, next })
 }
 
 /// A delivery of this tenant.
@@ -255,7 +312,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Looks only at deliveries of this status; an index has them.
+    /// Looks only at what has this status; an index has them.
     fn scan(&mut self, status: i64) {
         self.scan = format!(" AND status = {status}");
     }
@@ -318,13 +375,14 @@ fn read_event(row: &Row) -> Result<EventRecord, VerbError> {
     let event_type = EventType::any(row.try_get(1)?)
         .map_err(|error| VerbError::Unusable(format!("the type of event {id}: {error}")))?;
     let origin: i16 = row.try_get(2)?;
+    let source: Option<Bits> = row.try_get(6)?;
     Ok(EventRecord {
         id,
         event_type,
         origin: code::read_origin(i64::from(origin))?,
         timestamp: Timestamp::from_millis(row.try_get(3)?),
         source_event_id: row.try_get(4)?,
-        source: None,
+        source: source.map(|Bits(source)| SourceId::from_bits(source)),
         deliveries: count(row.try_get(5)?),
     })
 }

@@ -18,6 +18,8 @@ CREATE TABLE receipts (
     seq          INTEGER PRIMARY KEY,
     tenant       INTEGER NOT NULL,
     source       INTEGER NOT NULL,
+    created_at   INTEGER NOT NULL,
+    type         TEXT NOT NULL,
     key          TEXT NOT NULL,
     content      BLOB NOT NULL,
     -- The row of received_headers.
@@ -26,9 +28,10 @@ CREATE TABLE receipts (
     duplicates   INTEGER NOT NULL,
     body_changed INTEGER NOT NULL,
     status       INTEGER NOT NULL,
+    -- Why, with the receipt that it names and when that came, or its text.
     reason       INTEGER,
-    -- The receipt that the reason names, and the text that it has.
     reason_of    INTEGER,
+    reason_at    INTEGER,
     reason_text  TEXT,
     released_at  INTEGER
 );

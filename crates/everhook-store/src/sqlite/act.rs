@@ -6,21 +6,22 @@ use std::sync::Arc;
 use everhook_domain::attempt::Trigger;
 use everhook_domain::delivery::{CancelReason, Due, IllegalStep, Input, Progress, State};
 use everhook_domain::endpoint::Endpoint;
-use everhook_domain::event::{self, EventType};
+use everhook_domain::event::{EventType, Origin};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
-use everhook_domain::subscription::Facts;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::claimed;
 use super::command::{Verb, VerbError};
+use super::receipt;
 use super::row::{COLUMNS, DeliveryRow, first_key, key_of, last_key, signed};
 use super::tx::{Tx, endpoint_no};
 use crate::claim::{Claim, Claimed};
 use crate::code;
 use crate::error::Refusal;
 use crate::reading::DeliveryRecord;
+use crate::route::stored_facts;
 use crate::sending::{Act, SentAgain};
 
 /// `act`.
@@ -77,9 +78,14 @@ impl Verb for SendAgainVerb {
 }
 
 impl SendAgainVerb {
-    fn send(&self, tx: &mut Tx<'_>, tenant: i64) -> Result<SentAgain, VerbError> {
+    /// Sends it, in this transaction.
+    pub(super) fn send(&self, tx: &mut Tx<'_>, tenant: i64) -> Result<SentAgain, VerbError> {
         let sequence = signed(self.event.sequence());
         let (event_type, origin, body) = self.stored_event(tx, tenant, sequence)?;
+        let source = match origin {
+            Origin::Received => receipt::running(tx, sequence)?,
+            Origin::Published | Origin::System => None,
+        };
         let mut rows: Vec<DeliveryRow> = tx
             .connection
             .prepare_cached(&format!(
@@ -99,8 +105,7 @@ impl SendAgainVerb {
                 vec![Arc::clone(endpoint)]
             }
             None => {
-                let data = event::data_of_stored(&event_type, &body).unwrap_or_default();
-                let facts = Facts::new(origin, event_type.as_str(), None, data);
+                let facts = stored_facts(origin, &event_type, source.as_ref(), &body);
                 tx.catalog().directory.route(&self.tenant, &facts).cloned().collect()
             }
         };
@@ -148,7 +153,7 @@ impl SendAgainVerb {
         tx: &Tx<'_>,
         tenant: i64,
         sequence: i64,
-    ) -> Result<(EventType, everhook_domain::event::Origin, Vec<u8>), VerbError> {
+    ) -> Result<(EventType, Origin, Vec<u8>), VerbError> {
         let found = tx
             .connection
             .prepare_cached(

@@ -14,6 +14,7 @@ use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::command::{Verb, VerbError};
+use super::outgoing::Outgoing;
 use super::publish::PublishVerb;
 use super::tx::{Tx, endpoint_no};
 use crate::sending::{Publish, Targets};
@@ -92,9 +93,7 @@ pub(super) fn publish(
         publish: Publish { tenant, events: vec![event.compose(now)], targets: Targets::Subscribed },
         claim: None,
         now,
-        routes: Vec::new(),
-        directory_version: None,
-        leased: Vec::new(),
+        outgoing: Outgoing::default(),
     };
     verb.run(tx).map(drop)
 }

@@ -1,4 +1,4 @@
-//! The exact map of all keys in their windows: source event IDs and idempotency keys.
+//! The exact map of all keys in their windows: source event IDs, idempotency keys, receipts.
 //!
 //! `key_log` is append-only and mirrored here by the writer; a unique index on random keys would
 //! cost more than everything else together. A key is live while `expires_at`, fixed when it was
@@ -15,7 +15,7 @@ use rusqlite::{Connection, params};
 /// What a key leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyEntry {
-    /// The sequence of the event or of the idempotency record.
+    /// The sequence of the event (a receipt has its event's) or of the idempotency record.
     pub(super) target: i64,
     /// Live before this.
     pub(super) expires_at: Timestamp,
@@ -75,31 +75,21 @@ pub(super) fn append(
     Ok(connection.last_insert_rowid())
 }
 
-/// Removes up to `limit` expired entries from the head of the log and returns them.
+/// Removes up to `limit` expired entries and returns them, those first that expired first: windows
+/// differ, so that one that is live for long may stand at the head of the log.
 pub(super) fn prune(
     connection: &Connection,
     now: Timestamp,
     limit: u32,
 ) -> rusqlite::Result<Vec<(KeyHash, KeyEntry)>> {
-    let mut removed = Vec::new();
-    let mut last = None;
-    {
-        let mut statement = connection.prepare_cached(
-            "SELECT seq, key, ref, expires_at FROM key_log ORDER BY seq LIMIT ?1",
-        )?;
-        let mut rows = statement.query([limit])?;
-        while let Some(row) = rows.next()? {
-            let entry =
-                KeyEntry { target: row.get(2)?, expires_at: Timestamp::from_millis(row.get(3)?) };
-            if entry.expires_at > now {
-                break;
-            }
-            last = Some(row.get::<_, i64>(0)?);
-            removed.push((KeyHash(row.get(1)?), entry));
-        }
-    }
-    if let Some(last) = last {
-        connection.prepare_cached("DELETE FROM key_log WHERE seq <= ?1")?.execute([last])?;
-    }
-    Ok(removed)
+    connection
+        .prepare_cached(
+            "DELETE FROM key_log WHERE seq IN (SELECT seq FROM key_log WHERE expires_at <= ?1 \
+             ORDER BY expires_at LIMIT ?2) RETURNING key, ref, expires_at",
+        )?
+        .query_map(params![now.as_millis(), limit], |row| {
+            let expires_at = Timestamp::from_millis(row.get(2)?);
+            Ok((KeyHash(row.get(0)?), KeyEntry { target: row.get(1)?, expires_at }))
+        })?
+        .collect()
 }

@@ -2,14 +2,16 @@
 
 use bytes::Bytes;
 use everhook_domain::delivery::{Input, RETRY_AFTER_MAX, State};
+use everhook_domain::event::Origin;
 use everhook_domain::fault::{self, Plant};
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::command::{Verb, VerbError};
-use super::record;
 use super::row::{COLUMNS, DeliveryRow, first_key, key_of};
 use super::tx::{Tx, endpoint_no};
+use super::{receipt, record};
+use crate::code;
 use crate::error::Refusal;
 use crate::sending::{LaneDue, LeasedDelivery, Settled, Settlement, SettlementResult, Wanted};
 use crate::share::Share;
@@ -82,10 +84,15 @@ fn lease_due(
                 Err(error) => return Err(error),
             }
         }
-        let body: Vec<u8> = tx
+        let sequence = row.key >> 16;
+        let (body, origin): (Vec<u8>, i64) = tx
             .connection
-            .prepare_cached("SELECT body FROM events WHERE seq = ?1")?
-            .query_row([row.key >> 16], |row| row.get(0))?;
+            .prepare_cached("SELECT body, origin FROM events WHERE seq = ?1")?
+            .query_row([sequence], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let headers = match code::read_origin(origin)? {
+            Origin::Received => receipt::headers(tx.connection, sequence)?,
+            Origin::Published | Origin::System => None,
+        };
         weight += body.len();
         leased.push(LeasedDelivery {
             id: row.id(tx.tag()),
@@ -97,7 +104,7 @@ fn lease_due(
             cause: due.cause,
             share,
             body: Bytes::from(body),
-            headers: None,
+            headers,
         });
     }
     Ok(weight)

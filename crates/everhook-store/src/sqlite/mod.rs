@@ -10,9 +10,10 @@
 //! | `meta` | single numbers |
 //! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `keys` | the exact map of all deduplication keys |
-//! | `row`, `record` | how things are written |
+//! | `row`, `record`, `receipt` | how things are written |
 //! | `health` | endpoints' failures, and what a transaction tells of itself |
-//! | `claimed`, `publish`, `lease`, `act`, `change`, `source` | the verbs |
+//! | `claimed`, `publish`, `receive`, `lease`, `act`, `decide`, `change`, `source` | the verbs |
+//! | `outgoing` | new events and their deliveries, published or received |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading`, `probe` | single things, lists, and whether writes succeed |
 //!
@@ -25,6 +26,7 @@ mod catalog;
 mod change;
 mod claimed;
 mod command;
+mod decide;
 mod erase;
 mod health;
 mod jobs;
@@ -32,9 +34,12 @@ mod keys;
 mod lease;
 mod memory;
 mod meta;
+mod outgoing;
 mod probe;
 mod publish;
 mod reading;
+mod receipt;
+mod receive;
 mod record;
 mod row;
 mod schema;
@@ -45,14 +50,12 @@ mod thread;
 mod tx;
 mod writer;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use everhook_domain::fault::{self, Fate, Step};
-use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::{Clock, Timestamp};
@@ -67,11 +70,8 @@ use crate::directory::{Change, Changed, Directory, DirectoryStore};
 use crate::error::{Refusal, StoreError};
 use crate::handoff::Handoff;
 use crate::jobs::{JobStep, Jobs};
-use crate::reading::{
-    DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
-    PageRequest, Reading, StoreHealth,
-};
-use crate::route;
+use crate::reading::DeliveryRecord;
+use crate::route::{self, Brings};
 use crate::seal::Sealer;
 use crate::sending::{
     Act, LaneDue, LeasedDelivery, Publish, Published, Sending, SentAgain, Settled, Settlement,
@@ -80,7 +80,8 @@ use crate::sending::{
 use catalog::Catalog;
 use command::{Call, Command, Verb};
 use memory::Memory;
-use probe::{ProbeVerb, Probes};
+use outgoing::Outgoing;
+use probe::Probes;
 use reading::Reader;
 use thread::WriterThread;
 use writer::WriterCore;
@@ -262,6 +263,15 @@ impl SqliteStore {
         }
     }
 
+    /// Where the events of a call go. A refusal is the writer's to give: it routes again.
+    async fn outgoing(&self, call: &(impl Brings + Sync)) -> Outgoing {
+        let directory = Arc::clone(&self.catalog().directory);
+        match route::routes(&*self.handoff, &directory, call).await {
+            Ok(routes) => Outgoing::routed(routes, directory.version()),
+            Err(_) => Outgoing::default(),
+        }
+    }
+
     fn tenant_no(&self, tenant: &TenantId) -> Result<i64, StoreError> {
         Ok(self.catalog().tenant_no(tenant).ok_or(Refusal::NotFound)?)
     }
@@ -333,16 +343,8 @@ impl Sending for SqliteStore {
         claim: Option<Claim<Published>>,
         now: Timestamp,
     ) -> Result<Claimed<Published>, StoreError> {
-        let directory = Arc::clone(&self.catalog().directory);
-        // A refusal is the writer's to give, after the claim: it routes again.
-        let offered = route::routes(&*self.handoff, &directory, &publish).await;
-        let (routes, directory_version) = match offered {
-            Ok(routes) => (routes, Some(directory.version())),
-            Err(_) => (Vec::new(), None),
-        };
-        let leased = Vec::new();
-        self.run(publish::PublishVerb { publish, claim, now, routes, directory_version, leased })
-            .await
+        let outgoing = self.outgoing(&publish).await;
+        self.run(publish::PublishVerb { publish, claim, now, outgoing }).await
     }
 
     async fn claim(
@@ -428,63 +430,5 @@ impl Jobs for SqliteStore {
     async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         self.run(jobs::StepVerb { turn, now }).await
-    }
-}
-
-#[async_trait]
-impl Reading for SqliteStore {
-    async fn event(
-        &self,
-        tenant: TenantId,
-        event: EventId,
-    ) -> Result<Option<EventDetail>, StoreError> {
-        let tenant = self.tenant_no(&tenant)?;
-        self.read(move |reader| reader.event(tenant, event)).await
-    }
-
-    async fn events(
-        &self,
-        tenant: TenantId,
-        query: EventQuery,
-        page: PageRequest,
-    ) -> Result<Page<EventRecord>, StoreError> {
-        let tenant = self.tenant_no(&tenant)?;
-        self.read(move |reader| reader.events(tenant, &query, page)).await
-    }
-
-    async fn delivery(
-        &self,
-        tenant: TenantId,
-        delivery: DeliveryId,
-    ) -> Result<Option<DeliveryDetail>, StoreError> {
-        let tenant = self.tenant_no(&tenant)?;
-        self.read(move |reader| reader.delivery(tenant, delivery)).await
-    }
-
-    async fn deliveries(
-        &self,
-        tenant: TenantId,
-        query: DeliveryQuery,
-        page: PageRequest,
-    ) -> Result<Page<DeliveryRecord>, StoreError> {
-        let tenant = self.tenant_no(&tenant)?;
-        self.read(move |reader| reader.deliveries(tenant, &query, page)).await
-    }
-
-    async fn endpoint_health(
-        &self,
-        tenant: TenantId,
-        mut endpoints: Vec<EndpointId>,
-    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError> {
-        let directory = Arc::clone(&self.catalog().directory);
-        endpoints.retain(|endpoint| directory.endpoint_of(&tenant, *endpoint).is_some());
-        self.read(move |reader| Ok(health::of(reader.connection, &endpoints)?)).await
-    }
-
-    async fn health(&self) -> Result<StoreHealth, StoreError> {
-        let write = async { self.run(ProbeVerb).await.is_ok() };
-        let writable = self.probes.writable(write).await;
-        let lanes = self.read(|reader| reader.lanes_due()).await?;
-        Ok(StoreHealth::of(writable, &lanes, &*self.handoff))
     }
 }

@@ -1,32 +1,102 @@
 //! Single things and lists. A list looks at a bounded number of rows: newest first by key, through
 //! a partial index where a status has one.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use bytes::Bytes;
 use everhook_domain::endpoint::EndpointState;
-use everhook_domain::event::EventType;
-use everhook_domain::id::{DeliveryId, EventId};
+use everhook_domain::event::{EventType, Origin};
+use everhook_domain::health::EndpointHealth;
+use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReceiptId};
+use everhook_domain::receipt::ReceiptStatus;
+use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::SqliteStore;
 use super::catalog::Catalog;
 use super::meta::meta;
+use super::probe::ProbeVerb;
+use super::receipt::{self, ReceiptRow};
 use super::row::{COLUMNS, DeliveryRow, bad, event_id, first_key, key_of, last_key, signed};
-use super::{lease, record};
+use super::{health, lease, record};
 use crate::code::{self, UnknownCode};
 use crate::error::StoreError;
 use crate::reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
-    PageRequest, Position, StatusFilter,
+    PageRequest, Position, Reading, StatusFilter, StoreHealth,
 };
+use crate::receiving::{ReceiptQuery, ReceiptRecord};
 use crate::sending::LaneDue;
 
 /// What [`read_event`] reads, in its order.
-const EVENT_COLUMNS: &str =
-    "seq, tenant, created_at, type, origin, happened_at, source_event_id, deliveries";
+const EVENT_COLUMNS: &str = "seq, tenant, created_at, type, origin, happened_at, \
+     source_event_id, deliveries, \
+     CASE origin WHEN 1 THEN (SELECT source FROM receipts WHERE receipts.seq = events.seq) END";
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+#[async_trait]
+impl Reading for SqliteStore {
+    async fn event(
+        &self,
+        tenant: TenantId,
+        event: EventId,
+    ) -> Result<Option<EventDetail>, StoreError> {
+        let tenant = self.tenant_no(&tenant)?;
+        self.read(move |reader| reader.event(tenant, event)).await
+    }
+
+    async fn events(
+        &self,
+        tenant: TenantId,
+        query: EventQuery,
+        page: PageRequest,
+    ) -> Result<Page<EventRecord>, StoreError> {
+        let tenant = self.tenant_no(&tenant)?;
+        self.read(move |reader| reader.events(tenant, &query, page)).await
+    }
+
+    async fn delivery(
+        &self,
+        tenant: TenantId,
+        delivery: DeliveryId,
+    ) -> Result<Option<DeliveryDetail>, StoreError> {
+        let tenant = self.tenant_no(&tenant)?;
+        self.read(move |reader| reader.delivery(tenant, delivery)).await
+    }
+
+    async fn deliveries(
+        &self,
+        tenant: TenantId,
+        query: DeliveryQuery,
+        page: PageRequest,
+    ) -> Result<Page<DeliveryRecord>, StoreError> {
+        let tenant = self.tenant_no(&tenant)?;
+        self.read(move |reader| reader.deliveries(tenant, &query, page)).await
+    }
+
+    async fn endpoint_health(
+        &self,
+        tenant: TenantId,
+        mut endpoints: Vec<EndpointId>,
+    ) -> Result<HashMap<EndpointId, EndpointHealth>, StoreError> {
+        let directory = Arc::clone(&self.catalog().directory);
+        endpoints.retain(|endpoint| directory.endpoint_of(&tenant, *endpoint).is_some());
+        self.read(move |reader| Ok(health::of(reader.connection, &endpoints)?)).await
+    }
+
+    async fn health(&self) -> Result<StoreHealth, StoreError> {
+        let write = async { self.run(ProbeVerb).await.is_ok() };
+        let writable = self.probes.writable(write).await;
+        let lanes = self.read(|reader| reader.lanes_due()).await?;
+        Ok(StoreHealth::of(writable, &lanes, &*self.handoff))
     }
 }
 
@@ -47,14 +117,17 @@ impl Reader<'_> {
             .connection
             .prepare_cached(&format!("SELECT {EVENT_COLUMNS}, body FROM events WHERE seq = ?1"))?
             .query_row([signed(event.sequence())], |row| {
-                let (owner, record) = read_event(row, self.catalog.tag)?;
-                let body = Bytes::from(row.get::<_, Vec<u8>>(8)?);
+                let (owner, record) = read_event(row, self.catalog)?;
+                let body = Bytes::from(row.get::<_, Vec<u8>>(9)?);
                 Ok((owner, EventDetail { record, body, headers: None }))
             })
             .optional()?;
-        Ok(found
-            .filter(|(owner, detail)| *owner == tenant && detail.record.id == event)
-            .map(|(_, detail)| detail))
+        let found = found.filter(|(owner, detail)| *owner == tenant && detail.record.id == event);
+        let Some((_, mut detail)) = found else { return Ok(None) };
+        if detail.record.origin == Origin::Received {
+            detail.headers = receipt::headers(self.connection, signed(event.sequence()))?;
+        }
+        Ok(Some(detail))
     }
 
     /// A tenant's events, newest first.
@@ -74,7 +147,7 @@ impl Reader<'_> {
         let mut rows = statement.query(params![low, below])?;
         let mut list = List::new(page);
         while let Some(row) = rows.next()? {
-            let (owner, record) = read_event(row, self.catalog.tag)?;
+            let (owner, record) = read_event(row, self.catalog)?;
             let wanted = owner == tenant
                 && query.event_type.as_ref().is_none_or(|wanted| *wanted == record.event_type);
             let position = Position(record.id.bits());
@@ -193,6 +266,59 @@ impl Reader<'_> {
         Ok(row.record(self.catalog.tag, endpoint.id).map_err(bad)?)
     }
 
+    /// A receipt of this tenant.
+    pub(super) fn receipt(
+        &self,
+        tenant: i64,
+        receipt: ReceiptId,
+    ) -> Result<Option<ReceiptRecord>, StoreError> {
+        let found = ReceiptRow::find(self.connection, tenant, receipt, self.catalog.tag)?;
+        found.map(|row| self.shown_receipt(&row)).transpose()
+    }
+
+    /// A tenant's receipts, newest first.
+    pub(super) fn receipts(
+        &self,
+        tenant: i64,
+        query: &ReceiptQuery,
+        page: PageRequest,
+    ) -> Result<Page<ReceiptRecord>, StoreError> {
+        let below = page
+            .after
+            .map_or(i64::MAX, |Position(bits)| signed(ReceiptId::from_bits(bits).sequence()));
+        let condition = match query.status {
+            Some(ReceiptStatus::Conflict) => "status > 0 AND status = 1 AND tenant = ?2 AND",
+            Some(ReceiptStatus::Dead) => "status > 0 AND status = 2 AND tenant = ?2 AND",
+            Some(ReceiptStatus::Accepted) | None => "?2 = ?2 AND",
+        };
+        let mut statement = self.connection.prepare_cached(&format!(
+            "SELECT {} FROM receipts WHERE {condition} seq < ?1 ORDER BY seq DESC",
+            receipt::COLUMNS
+        ))?;
+        let mut rows = statement.query([below, tenant])?;
+        let mut list = List::new(page);
+        while let Some(row) = rows.next()? {
+            let row = ReceiptRow::read(row, self.catalog.tag)?;
+            let wanted = row.tenant == tenant
+                && query.status.is_none_or(|status| status == row.status)
+                && query.duplicates_min.is_none_or(|least| row.duplicates >= least)
+                && query.source.is_none_or(|source| {
+                    self.catalog.source(row.source).is_some_and(|found| found == source)
+                });
+            let record = if wanted { Some(self.shown_receipt(&row)?) } else { None };
+            if list.offer(Position(row.id.bits()), record) {
+                break;
+            }
+        }
+        Ok(list.finish())
+    }
+
+    fn shown_receipt(&self, row: &ReceiptRow) -> Result<ReceiptRecord, StoreError> {
+        let source = self.catalog.source(row.source);
+        let source = source.ok_or_else(|| bad(UnknownCode("source", row.source)))?;
+        Ok(row.record(self.connection, source)?)
+    }
+
     /// The event sequences accepted within a span of time: at or after the first, below the second.
     fn sequences(
         &self,
@@ -295,17 +421,17 @@ impl<T> List<T> {
     }
 }
 
-fn read_event(row: &Row<'_>, tag: u16) -> rusqlite::Result<(i64, EventRecord)> {
+fn read_event(row: &Row<'_>, catalog: &Catalog) -> rusqlite::Result<(i64, EventRecord)> {
     let sequence: i64 = row.get(0)?;
     let event_type: String = row.get(3)?;
     let record = EventRecord {
-        id: event_id(first_key(sequence), row.get(2)?, tag),
+        id: event_id(first_key(sequence), row.get(2)?, catalog.tag),
         event_type: EventType::any(&event_type)
             .map_err(|_| bad(UnknownCode("event type", sequence)))?,
         origin: code::read_origin(row.get(4)?).map_err(bad)?,
         timestamp: Timestamp::from_millis(row.get(5)?),
         source_event_id: row.get(6)?,
-        source: None,
+        source: row.get::<_, Option<i64>>(8)?.and_then(|number| catalog.source(number)),
         deliveries: row.get(7)?,
     };
     Ok((row.get(1)?, record))

@@ -21,6 +21,7 @@ mod directory;
 mod disabling;
 mod erasure;
 mod idempotency;
+mod inbox;
 mod jobs;
 mod lanes;
 mod lapse;
@@ -31,6 +32,8 @@ mod nodes;
 mod postgres;
 mod publish;
 mod reading;
+mod receipts;
+mod receiving;
 mod sealing;
 mod send_again;
 mod settle;
@@ -78,6 +81,8 @@ fn main() -> ExitCode {
         send_again::cases,
         directory::cases,
         sources::cases,
+        receiving::cases,
+        receipts::cases,
         states::cases,
         jobs::cases,
         bulk::cases,

@@ -7,14 +7,15 @@ use everhook_domain::attempt::Trigger;
 use everhook_domain::bulk::{BulkKind, BulkStatus, SkipReason, catches_up};
 use everhook_domain::delivery::{Due, Input, Progress, State};
 use everhook_domain::endpoint::Endpoint;
-use everhook_domain::event::{self, EventType};
+use everhook_domain::event::{EventType, Origin};
 use everhook_domain::id::{DeliveryId, EventId};
-use everhook_domain::subscription::Facts;
+use everhook_domain::tenant::TenantId;
 use tokio_postgres::Row;
 
 use super::super::failure::VerbError;
 use super::super::jobs::STEP_ROWS;
 use super::super::number::Bits;
+use super::super::receipt;
 use super::super::row::{self, COLUMNS, DeliveryRow};
 use super::super::tx::Tx;
 use super::members;
@@ -22,6 +23,7 @@ use super::row::BulkRow;
 use super::step::skipped;
 use crate::code;
 use crate::reading::DeliveryRecord;
+use crate::route::stored_facts;
 
 /// About so many bytes are read in one step.
 const STEP_BYTES: i64 = 1 << 20;
@@ -95,18 +97,35 @@ async fn read(
                      WHERE tenant = $1 AND id > $2 AND id <= $3 ORDER BY id FOR NO KEY UPDATE";
     let tenant = bulk.tenant.as_str();
     let rows = tx.connection.query(statement, &[&tenant, &bulk.cursor, &read_to]).await?;
-    let wanted = rows.iter().map(|row| wants(endpoint, row)).collect::<Result<Vec<_>, _>>()?;
-    Ok(wanted.into_iter().flatten().collect())
+    let mut wanted = Vec::new();
+    for row in &rows {
+        wanted.extend(wants(tx, &bulk.tenant, endpoint, row).await?);
+    }
+    Ok(wanted)
 }
 
-fn wants(endpoint: &Endpoint, row: &Row) -> Result<Option<Wanted>, VerbError> {
+async fn wants(
+    tx: &mut Tx,
+    tenant: &TenantId,
+    endpoint: &Endpoint,
+    row: &Row,
+) -> Result<Option<Wanted>, VerbError> {
     let Bits(id) = row.try_get(0)?;
     let id = EventId::from_bits(id);
     let event_type = EventType::any(row.try_get(1)?)
         .map_err(|error| VerbError::Unusable(format!("the type of event {id}: {error}")))?;
     let origin: i16 = row.try_get(2)?;
-    let data = event::data_of_stored(&event_type, row.try_get(3)?).unwrap_or_default();
-    let facts = Facts::new(code::read_origin(i64::from(origin))?, event_type.as_str(), None, data);
+    let origin = code::read_origin(i64::from(origin))?;
+    let source = match origin {
+        Origin::Received => match receipt::running(tx, tenant, id).await {
+            Ok(source) => source,
+            // It waits for a decision, or is dead.
+            Err(VerbError::Refused(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        },
+        Origin::Published | Origin::System => None,
+    };
+    let facts = stored_facts(origin, &event_type, source.as_ref(), row.try_get(3)?);
     let matches = endpoint.settings.wants(&facts);
     Ok(matches.then_some(Wanted { id, event_type }))
 }

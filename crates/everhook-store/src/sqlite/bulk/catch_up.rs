@@ -6,20 +6,20 @@ use everhook_domain::attempt::Trigger;
 use everhook_domain::bulk::{BulkKind, BulkStatus, SkipReason, catches_up};
 use everhook_domain::delivery::{Due, Input, Progress, State};
 use everhook_domain::endpoint::Endpoint;
-use everhook_domain::event;
-use everhook_domain::event::EventType;
-use everhook_domain::subscription::Facts;
+use everhook_domain::event::{EventType, Origin};
 use everhook_domain::time::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 use super::super::command::VerbError;
 use super::super::jobs::STEP_ROWS;
+use super::super::receipt;
 use super::super::row::{COLUMNS, DeliveryRow, bad, first_key, last_key};
 use super::super::tx::{Tx, endpoint_no};
 use super::members;
 use super::row::BulkRow;
 use super::step::skipped;
 use crate::code::{self, UnknownCode};
+use crate::route::stored_facts;
 
 /// About so many bytes are read in one step.
 const STEP_BYTES: usize = 1 << 20;
@@ -77,9 +77,17 @@ fn read(tx: &Tx<'_>, bulk: &BulkRow, endpoint: &Endpoint) -> Result<(Vec<Wanted>
             let body = row.get_ref(6)?.as_blob().map_err(rusqlite::Error::from)?;
             let known = EventType::any(&event_type)
                 .map_err(|_| bad(UnknownCode("event type", sequence)))?;
-            let data = event::data_of_stored(&known, body).unwrap_or_default();
-            let facts = Facts::new(origin, &event_type, None, data);
             bytes += body.len() + row.get::<_, u32>(5)? as usize * DELIVERY_BYTES;
+            let source = match origin {
+                Origin::Received => match receipt::running(tx, sequence) {
+                    Ok(source) => source,
+                    // It waits for a decision, or is dead.
+                    Err(VerbError::Refused(_)) => continue,
+                    Err(error) => return Err(error),
+                },
+                Origin::Published | Origin::System => None,
+            };
+            let facts = stored_facts(origin, &known, source.as_ref(), body);
             if endpoint.settings.wants(&facts) {
                 wanted.push(Wanted { sequence, created_at: row.get(2)?, event_type });
             }
