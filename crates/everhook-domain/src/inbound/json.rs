@@ -33,8 +33,8 @@ impl<'a> Object<'a> {
         Self::parse(self.raw(name)?.get().as_bytes())
     }
 
-    /// A member that is a text that is not empty, a number or a truth value: the text, or the others
-    /// as they are written.
+    /// A member that is a text that is not empty, a number or a truth value: the text, or the
+    /// others as they are written.
     pub(super) fn scalar(&self, name: &str) -> Option<Cow<'a, str>> {
         scalar(self.raw(name)?)
     }

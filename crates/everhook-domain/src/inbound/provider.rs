@@ -87,8 +87,8 @@ pub(super) struct Facts {
     pub(super) needs_secret: bool,
     /// Whether the URL is signed, so that a source must have a `public_url`.
     pub(super) needs_url: bool,
-    /// Whether the sender chooses the key, so that other content under a known key is a conflict to
-    /// be looked at, and not just a body that the provider has changed between attempts.
+    /// Whether the sender chooses the key, so that other content under a known key is a conflict
+    /// to be looked at, and not just a body that the provider has changed between attempts.
     pub(super) sender_chooses_key: bool,
     /// The names of its own options.
     pub(super) options: &'static [&'static str],
@@ -125,7 +125,8 @@ pub(super) struct Found<'a> {
     pub(super) event_type: Option<Cow<'a, str>>,
     /// What is forwarded, where that is not the whole body.
     pub(super) body: Option<Cow<'a, [u8]>>,
-    /// What own rules look at with their pointers, where that is not the whole body: the bare item.
+    /// What own rules look at with their pointers, where that is not the whole body: the bare
+    /// item.
     pub(super) item: Option<Cow<'a, [u8]>>,
     /// What tells this content from another under the same key, where that is not the body: parts.
     pub(super) content: Option<Vec<Vec<u8>>>,
@@ -197,7 +198,8 @@ pub(super) trait Provider: Sync + fmt::Debug {
     /// The events in a genuine request; an array that is empty has none.
     fn events<'a>(&self, request: &InboundRequest<'a>, context: &Context<'_>) -> Vec<Found<'a>>;
 
-    /// What is answered for what is accepted (`duplicate`: was seen before); `None`: the usual JSON.
+    /// What is answered for what is accepted (`duplicate`: was seen before); `None`: the usual
+    /// JSON.
     fn answer(&self, _duplicate: bool) -> Option<Answer> {
         None
     }

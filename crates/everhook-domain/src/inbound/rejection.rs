@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Why a request is not accepted. Nothing of it is stored. The texts are for the log of the source's
-/// owner: they hold neither secrets nor what was sent.
+/// Why a request is not accepted. Nothing of it is stored. The texts are for the log of the
+/// source's owner: they hold neither secrets nor what was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// The kind has no such method; these are those it has.

@@ -134,8 +134,8 @@ impl SourceSettings {
         })
     }
 
-    /// What can be used of stored forms that [`Self::from_stored`] refuses: the rest is as if it had
-    /// not been set. What cannot be used must not be served with it.
+    /// What can be used of stored forms that [`Self::from_stored`] refuses: the rest is as if it
+    /// had not been set. What cannot be used must not be served with it.
     pub fn salvaged(name: SourceName, settings: &str, secrets: &str) -> Self {
         let mut input: SourceInput = serde_json::from_str(settings).unwrap_or_default();
         input.secrets = serde_json::from_str(secrets).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! `github`: <https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries>.
 //!
-//! `X-Hub-Signature-256: sha256=<hex>`, HMAC-SHA256 under the secret over the body, be it JSON or a
-//! form; the older header with SHA-1 is no proof. No timestamp is signed. `X-GitHub-Delivery` is the
-//! same when a delivery is sent again by hand, and it is not signed.
+//! `X-Hub-Signature-256: sha256=<hex>`, HMAC-SHA256 under the secret over the body, be it JSON or
+//! a form; the older header with SHA-1 is no proof. No timestamp is signed. `X-GitHub-Delivery` is
+//! the same when a delivery is sent again by hand, and it is not signed.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
 use crate::inbound::mac::Spelling;

@@ -2,7 +2,7 @@
 //!
 //! | option | default | what |
 //! | --- | --- | --- |
-//! | `header` | `X-Signature` | where the signature is; several are separated by `,`, `;` or spaces |
+//! | `header` | `X-Signature` | where it is; several stand between `,`, `;` or spaces |
 //! | `algorithm` | `sha256` | the hash: `sha1`, `sha256` or `sha512` |
 //! | `encoding` | `hex` | how the signature is written: `hex` or `base64` |
 //! | `prefix` | `<algorithm>=`, which may lack | what stands before a signature |
@@ -12,8 +12,8 @@
 //! | `timestamp_header` | none | where the timestamp is |
 //! | `timestamp_unit` | `s` | what it counts: `s` or `ms` |
 //!
-//! The key is the sender's `Idempotency-Key`. A timestamp that is not signed is not checked: it only
-//! tells equal bodies apart.
+//! The key is the sender's `Idempotency-Key`. A timestamp that is not signed is not checked: it
+//! only tells equal bodies apart.
 
 use std::borrow::Cow;
 

@@ -1,12 +1,13 @@
-//! `hubspot`: <https://developers.hubspot.com/docs/guides/apps/authentication/validating-requests>.
+//! `hubspot`:
+//! <https://developers.hubspot.com/docs/guides/apps/authentication/validating-requests>.
 //!
-//! - v3: `X-HubSpot-Signature-v3` is base64 of HMAC-SHA256 under the client secret over method, URL,
-//!   body and the milliseconds of `X-HubSpot-Request-Timestamp` as they were sent.
+//! - v3: `X-HubSpot-Signature-v3` is base64 of HMAC-SHA256 under the client secret over method,
+//!   URL, body and the milliseconds of `X-HubSpot-Request-Timestamp` as they were sent.
 //! - v2: `X-HubSpot-Signature` is hex of SHA-256 of secret, method, URL and body.
 //! - v1: the same header is hex of SHA-256 of secret and body.
 //!
-//! `X-HubSpot-Signature-Version` tells v1 from v2. Where v3 is there, only it counts. The body is an
-//! array of events, or one object of a workflow. An `eventId` is not unique by itself, and
+//! `X-HubSpot-Signature-Version` tells v1 from v2. Where v3 is there, only it counts. The body is
+//! an array of events, or one object of a workflow. An `eventId` is not unique by itself, and
 //! `attemptNumber` changes with every attempt.
 
 use sha2::{Digest, Sha256};

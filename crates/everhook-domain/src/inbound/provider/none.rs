@@ -1,7 +1,7 @@
 //! `none`: anybody who knows the URL. The source's own word is that this is enough.
 //!
-//! The key is the sender's `Idempotency-Key`. Where there is none, equal bodies are one event, unless
-//! the header that `options.timestamp_header` names tells them apart.
+//! The key is the sender's `Idempotency-Key`. Where there is none, equal bodies are one event,
+//! unless the header that `options.timestamp_header` names tells them apart.
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};
 use crate::inbound::{Context, InboundRequest, Rejection};

@@ -1,8 +1,8 @@
 //! `paddle`: <https://developer.paddle.com/webhooks/signature-verification>.
 //!
 //! `Paddle-Signature: ts=<seconds>;h1=<hex>[;h1=…]`, HMAC-SHA256 under the secret over `ts:body`;
-//! several `h1` while a secret is rotated. The `event_id` is the same for every destination, attempt
-//! and replay; the `notification_id` is not.
+//! several `h1` while a secret is rotated. The `event_id` is the same for every destination,
+//! attempt and replay; the `notification_id` is not.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
 use crate::inbound::scheme::Timed;

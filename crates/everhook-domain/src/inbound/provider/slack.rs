@@ -1,12 +1,12 @@
 //! `slack`: <https://docs.slack.dev/authentication/verifying-requests-from-slack>.
 //!
-//! `X-Slack-Signature: v0=<hex>`, HMAC-SHA256 under the signing secret over `v0:timestamp:body`, with
-//! the seconds of `X-Slack-Request-Timestamp`. Events are JSON with an `event_id`; commands are forms
-//! with a `trigger_id`; interactions are forms with the JSON in the field `payload`. A retry has
-//! headers of its own, which prove nothing: the first try may have failed.
+//! `X-Slack-Signature: v0=<hex>`, HMAC-SHA256 under the signing secret over `v0:timestamp:body`,
+//! with the seconds of `X-Slack-Request-Timestamp`. Events are JSON with an `event_id`; commands
+//! are forms with a `trigger_id`; interactions are forms with the JSON in the field `payload`. A
+//! retry has headers of its own, which prove nothing: the first try may have failed.
 //!
-//! The address is tried with a challenge, which is given back. All else is answered without a body,
-//! because Slack shows what it gets to the user who typed a command.
+//! The address is tried with a challenge, which is given back. All else is answered without a
+//! body, because Slack shows what it gets to the user who typed a command.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! `stripe`: <https://docs.stripe.com/webhooks/signature>.
 //!
 //! `Stripe-Signature: t=<seconds>,v1=<hex>[,v1=…][,v0=…]`, HMAC-SHA256 under the whole text of the
-//! secret (with its `whsec_`) over `t.body`. Several `v1` while a secret is rolled; `v0` and unknown
-//! schemes are passed over. The event's `id` is the same in every attempt and resend.
+//! secret (with its `whsec_`) over `t.body`. Several `v1` while a secret is rolled; `v0` and
+//! unknown schemes are passed over. The event's `id` is the same in every attempt and resend.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
 use crate::inbound::scheme::Timed;

@@ -1,8 +1,8 @@
 //! `svix`: <https://docs.svix.com/receiving/verifying-payloads/how-manual>. Many services send
 //! through it.
 //!
-//! The scheme of Standard Webhooks under `svix-id`, `svix-timestamp` and `svix-signature`; where not
-//! all of these are there, under the names of Standard Webhooks, as in Svix's own libraries.
+//! The scheme of Standard Webhooks under `svix-id`, `svix-timestamp` and `svix-signature`; where
+//! not all of these are there, under the names of Standard Webhooks, as in Svix's own libraries.
 
 use super::standard_webhooks::{self as standard, Names};
 use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};

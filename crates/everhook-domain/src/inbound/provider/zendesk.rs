@@ -1,11 +1,11 @@
 //! `zendesk`: <https://developer.zendesk.com/documentation/webhooks/verifying/>.
 //!
-//! `X-Zendesk-Webhook-Signature`: base64 of HMAC-SHA256 under the secret, as text, over the text of
-//! `X-Zendesk-Webhook-Signature-Timestamp` (ISO 8601) and the body, which may be empty.
+//! `X-Zendesk-Webhook-Signature`: base64 of HMAC-SHA256 under the secret, as text, over the text
+//! of `X-Zendesk-Webhook-Signature-Timestamp` (ISO 8601) and the body, which may be empty.
 //!
-//! Webhooks that are subscribed to events have an `id` in their body; what triggers and automations
-//! send is their author's, so an `id` there may be anything, and the invocation, which is not signed,
-//! identifies them.
+//! Webhooks that are subscribed to events have an `id` in their body; what triggers and
+//! automations send is their author's, so an `id` there may be anything, and the invocation, which
+//! is not signed, identifies them.
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_secrets, check_usual};
 use crate::inbound::json::Object;
