@@ -185,6 +185,8 @@ fn options_of_one_kind() {
         ("none", json!({"timestamp_header": "X Time"}), vec!["/options/timestamp_header"]),
         ("hmac", json!({"signed": "timestamp_body"}), vec!["/options/timestamp_header"]),
         ("hmac", json!({"prefix": "ä"}), vec!["/options/prefix"]),
+        ("hmac", json!({"prefix": "v1, "}), vec!["/options/prefix"]),
+        ("hmac", json!({"prefix": "v1=", "separator": ", "}), vec![]),
         ("hmac", json!({"prefix": "x".repeat(65)}), vec!["/options/prefix"]),
         ("hmac", json!({"secret_encoding": "hex"}), vec![]),
         (

@@ -44,6 +44,9 @@ enum Unit {
     Milliseconds,
 }
 
+/// What may stand between signatures.
+const BETWEEN: &[char] = &[',', ';', ' '];
+
 /// The options, read.
 struct Recipe<'a> {
     header: &'a str,
@@ -77,6 +80,10 @@ impl<'a> Recipe<'a> {
             timestamp_header: options.own_header("timestamp_header", faults),
             unit: options.own_word("timestamp_unit", &units, Unit::Seconds, faults),
         };
+        if recipe.prefix.is_some_and(|prefix| prefix.contains(BETWEEN)) {
+            let detail = "must not hold ',', ';' or a space, which stand between signatures";
+            faults.push(InvalidSource::new("/options/prefix", detail));
+        }
         if let Signed::TimestampAndBody = recipe.signed
             && options.own("timestamp_header").is_none()
         {
@@ -174,7 +181,7 @@ impl Provider for Hmac {
         if let Some(fault) = faults.first() {
             return Err(Rejection::Misconfigured(fault.to_string()));
         }
-        let entries = mac::entries(request.required(recipe.header)?, &[',', ';', ' ']);
+        let entries = mac::entries(request.required(recipe.header)?, BETWEEN);
         let signatures: Vec<_> = entries.filter_map(|entry| recipe.signature(entry)).collect();
         if signatures.is_empty() {
             let fault = format!("has no MAC in {} as the source is set", recipe.spelling.name());
