@@ -29,6 +29,7 @@ mod environment;
 mod exit;
 #[cfg(feature = "faults")]
 mod faults;
+mod fetch;
 mod logging;
 mod master_key;
 mod open_files;

@@ -29,6 +29,7 @@ use crate::admin_token::TokenHash;
 use crate::config::Config;
 use crate::entropy;
 use crate::exit::Failure;
+use crate::fetch::EngineFetch;
 use crate::master_key;
 
 /// Files that are open besides connections: the store's, the lock, the log, name resolution.
@@ -128,9 +129,11 @@ impl Server {
             .map_err(Failure::failed)?;
         let sender = Arc::new(sender);
         let wall_clock = Arc::clone(&clock);
+        let fetch = EngineFetch(Arc::clone(&sender));
         let engine = Engine::new(Arc::clone(&store) as _, intake, sender, clock, settings);
         let mut web = web_settings(&config, admin_token, guard, Arc::new(engine.steady_now()));
         web.wall_clock = Arc::new(move || wall_clock.wall());
+        web.fetch = Arc::new(fetch);
         Ok(Self { config, listener, store, engine, web })
     }
 

@@ -11,6 +11,7 @@ mod client;
 mod custom_ca;
 mod deadlines;
 mod endings;
+mod fetch;
 mod frames;
 mod framing;
 mod guard;
