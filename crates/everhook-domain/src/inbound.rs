@@ -37,7 +37,7 @@ use crate::source::SourceSettings;
 use crate::time::Timestamp;
 
 pub use forwarded::{ForwardedHeaders, UnreadableHeaders};
-pub use judgement::{Answer, Handshake, Judgement, OnChange, ReceivedItem, judge};
+pub use judgement::{Answer, Handshake, Judgement, OnChange, ReceivedItem, judge, look};
 pub use key::DedupeKey;
 pub use kind::{InvalidSourceKind, SourceKind};
 pub use message_id::MessageId;

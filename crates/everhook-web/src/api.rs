@@ -4,8 +4,13 @@ mod deliveries;
 mod endpoints;
 mod events;
 mod health;
+mod intake;
+mod preview;
+mod receipts;
 mod replays;
+mod sources;
 mod tenants;
+mod version;
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -13,7 +18,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{FromRequestParts, Path};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use everhook_domain::id::{Id, Kind};
 use everhook_store::Store;
 use http::request::Parts;
@@ -52,6 +57,18 @@ pub fn router(store: Arc<dyn Store>, settings: WebSettings) -> Router {
         .route("/api/v1/deliveries/{id}/replay", post(deliveries::replay))
         .route("/api/v1/deliveries/{id}/cancel", post(deliveries::cancel))
         .route("/api/v1/deliveries/{id}/acknowledge", post(deliveries::acknowledge))
+        .route("/in/{source}", any(intake::receive))
+        .route("/api/v1/sources", post(sources::create).get(sources::list))
+        .route(
+            "/api/v1/sources/{id}",
+            get(sources::read).patch(sources::change).delete(sources::delete),
+        )
+        .route("/api/v1/sources/{id}/preview", post(preview::preview))
+        .route("/api/v1/receipts", get(receipts::list))
+        .route("/api/v1/receipts/{id}", get(receipts::read))
+        .route("/api/v1/receipts/{id}/release", post(receipts::release))
+        .route("/api/v1/receipts/{id}/discard", post(receipts::discard))
+        .route("/api/v1/receipts/{id}/force", post(receipts::force))
         .route("/api/v1/replays", post(replays::create).get(replays::list))
         .route("/api/v1/replays/{id}", get(replays::read).delete(replays::cancel))
         .fallback(unknown_path)

@@ -4,7 +4,6 @@
 //! any of these costs no store call.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -17,19 +16,19 @@ use hyper::body::Body as _;
 
 use crate::access::Caller;
 use crate::body::{self, Bodies, Held};
+use crate::intake::Intake;
+use crate::pace::LogPace;
 use crate::post::Keyed;
 use crate::problem::{Problem, ProblemKind};
 use crate::settings::WebSettings;
-
-/// Failures of the store are logged at most this often, so that an outage does not fill the disk.
-const LOG_INTERVAL_MS: i64 = 1_000;
 
 /// What every route has at hand.
 pub(crate) struct App {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) settings: WebSettings,
     bodies: Bodies,
-    failures: FailureLog,
+    failures: LogPace,
+    pub(crate) intake: Intake,
 }
 
 /// A caller who was let in, and the directory at that time.
@@ -50,7 +49,8 @@ impl App {
     pub(crate) fn new(store: Arc<dyn Store>, settings: WebSettings) -> Self {
         let limits = settings.body_limits;
         let bodies = Bodies::new(limits.in_flight_bytes_max, limits.timeout);
-        Self { store, settings, bodies, failures: FailureLog::default() }
+        let intake = Intake::new(&settings);
+        Self { store, settings, bodies, failures: LogPace::default(), intake }
     }
 
     /// The present.
@@ -130,7 +130,11 @@ impl App {
 
     /// What is answered for an error of the store. What is ours to mend goes to the log.
     pub(crate) fn problem(&self, error: &StoreError) -> Problem {
-        self.failures.note(error, self.now());
+        if !matches!(error, StoreError::Refused(_))
+            && let Some(left_out) = self.failures.due(self.now())
+        {
+            tracing::error!(%error, left_out, "a request failed in the store");
+        }
         Problem::from(error)
     }
 }
@@ -167,59 +171,9 @@ fn is_json(media_type: &[u8]) -> bool {
         || suffix.is_some_and(|suffix| suffix.eq_ignore_ascii_case(b"+json"))
 }
 
-/// Logs failures of the store, and how many it left out.
-#[derive(Debug, Default)]
-struct FailureLog {
-    logged_at_ms: AtomicI64,
-    left_out: AtomicU64,
-}
-
-impl FailureLog {
-    fn note(&self, error: &StoreError, now: Timestamp) {
-        if let StoreError::Refused(_) = error {
-            return;
-        }
-        if let Some(left_out) = self.due(now) {
-            tracing::error!(%error, left_out, "a request failed in the store");
-        }
-    }
-
-    /// Whether to log now, and how many were left out since the last time.
-    fn due(&self, now: Timestamp) -> Option<u64> {
-        let now = now.as_millis();
-        let last = self.logged_at_ms.load(Ordering::Relaxed);
-        let taken = now.saturating_sub(last) >= LOG_INTERVAL_MS
-            && self
-                .logged_at_ms
-                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if taken {
-            return Some(self.left_out.swap(0, Ordering::Relaxed));
-        }
-        self.left_out.fetch_add(1, Ordering::Relaxed);
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn case_003_an_outage_does_not_fill_the_log() {
-        let log = FailureLog::default();
-        let at = Timestamp::from_millis;
-        for (ms, expected) in [
-            (10_000, Some(0)),
-            (10_000, None),
-            (10_999, None),
-            (11_000, Some(2)),
-            (11_001, None),
-            (60_000, Some(1)),
-        ] {
-            assert_eq!(log.due(at(ms)), expected, "{ms}");
-        }
-    }
 
     #[test]
     fn media_types() {

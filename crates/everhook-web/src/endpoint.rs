@@ -32,7 +32,7 @@ pub const REQUESTS_PER_SECOND_MAX: u32 = 1_000_000;
 pub const IN_FLIGHT_MAX: u32 = 65_536;
 
 /// What is shown in place of a credential.
-const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 /// The only kind of endpoint that there is yet.
 const KIND: &str = "http";
 /// Kinds that are promised.
@@ -378,13 +378,13 @@ fn condition_item(
 }
 
 /// Whether the value of a header with this name may be a credential.
-fn may_be_secret(name: &str) -> bool {
+pub(crate) fn may_be_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Why a mask is not taken for a value.
-const MASK_REFUSED: &str = "*** is what is shown in place of a credential: send the real \
+pub(crate) const MASK_REFUSED: &str = "*** is what is shown in place of a credential: send the real \
      value, or leave this member out to keep what is stored";
 
 /// An endpoint as it is shown.

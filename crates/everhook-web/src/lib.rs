@@ -2,7 +2,8 @@
 //!
 //! Requests become domain types or problems here, and domain types become JSON; nothing else
 //! happens in between. This crate knows status codes and nobody else does; it calls the store and
-//! never the engine. It holds no state of its own: after a crash there is nothing to repair.
+//! never the engine. Nothing depends on what it keeps in memory: after a crash there is nothing to
+//! repair.
 //!
 //! | module | what it is about |
 //! | --- | --- |
@@ -18,6 +19,7 @@
 //! | [`query`] | query parameters |
 //! | [`server`] | connections |
 //! | [`settings`] | what the binary hands in |
+//! | [`source`] | a source's settings, read and shown |
 
 pub mod access;
 mod answer;
@@ -30,13 +32,17 @@ pub mod endpoint;
 mod endpoint_health;
 pub mod event;
 pub mod fetch;
+mod intake;
 pub mod json;
+mod pace;
 mod post;
 pub mod problem;
 pub mod query;
+mod received;
 mod seal;
 pub mod server;
 pub mod settings;
+pub mod source;
 
 pub use access::Access;
 pub use api::router;

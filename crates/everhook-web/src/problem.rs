@@ -5,6 +5,8 @@
 //! slugs are part of the contract and compared with a golden file. A detail says what was wrong,
 //! where, and what to do; it never holds payloads, credentials or the store's own words.
 
+mod kind;
+
 use std::borrow::Cow;
 
 use axum::body::Body;
@@ -17,6 +19,8 @@ use serde::Serialize;
 
 use crate::answer;
 
+pub use kind::ProblemKind;
+
 /// What every problem's `type` begins with.
 pub const TYPE_PREFIX: &str = "urn:everhook:problem:";
 /// The most entries of `errors` that one answer lists.
@@ -27,188 +31,6 @@ const POINTER_CHARS_MAX: usize = 256;
 const STORE_RETRY_AFTER_S: u32 = 5;
 /// What `Retry-After` says while too much is under way.
 const OVERLOAD_RETRY_AFTER_S: u32 = 1;
-
-/// Every kind of problem: what it is called and which status it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProblemKind {
-    /// The body is not JSON.
-    MalformedJson,
-    /// A member is there twice.
-    DuplicateMember,
-    /// The body could not be read.
-    UnreadableBody,
-    /// A header cannot be understood.
-    InvalidHeader,
-    /// A query parameter is unknown or cannot be understood.
-    InvalidParameter,
-    /// A cursor that this list did not give out for these filters.
-    InvalidCursor,
-    /// An `Idempotency-Key` that is none.
-    InvalidIdempotencyKey,
-    /// No credentials, or wrong ones.
-    Unauthorized,
-    /// There is no such thing in this tenant.
-    NotFound,
-    /// There is no such path.
-    UnknownPath,
-    /// There is no such tenant.
-    UnknownTenant,
-    /// The path has other methods.
-    MethodNotAllowed,
-    /// The body did not arrive in time.
-    RequestTimeout,
-    /// The endpoint is disabled.
-    EndpointDisabled,
-    /// The endpoint is deleted.
-    EndpointDeleted,
-    /// The endpoint's deliveries are still being cancelled.
-    StillCancelling,
-    /// The tenant with this id is still being erased.
-    StillErasing,
-    /// The default tenant stays.
-    DefaultTenant,
-    /// The delivery has ended.
-    DeliveryEnded,
-    /// The delivery is not dead.
-    DeliveryNotDead,
-    /// It was changed in the meantime.
-    Changed,
-    /// The name is taken.
-    NameTaken,
-    /// Too many signing secrets are live.
-    TooManySecrets,
-    /// The tenant has as many endpoints as it may have.
-    TooManyEndpoints,
-    /// The tenant has as many sources as it may have.
-    TooManySources,
-    /// The receipt's state forbids it.
-    ReceiptState,
-    /// `If-Match` names another version.
-    PreconditionFailed,
-    /// The body is larger than allowed.
-    BodyTooLarge,
-    /// The body is not of a type that is understood.
-    UnsupportedMediaType,
-    /// Well-formed, but not what is asked for.
-    Invalid,
-    /// The `Idempotency-Key` was used for another request.
-    IdempotencyKeyReused,
-    /// Our own failure.
-    Internal,
-    /// The store takes nothing at the moment.
-    StoreUnavailable,
-    /// Too much is under way.
-    Overloaded,
-    /// The server is not ready.
-    NotReady,
-}
-
-impl ProblemKind {
-    /// Every kind, by status.
-    pub const ALL: [Self; 35] = [
-        Self::MalformedJson,
-        Self::DuplicateMember,
-        Self::UnreadableBody,
-        Self::InvalidHeader,
-        Self::InvalidParameter,
-        Self::InvalidCursor,
-        Self::InvalidIdempotencyKey,
-        Self::Unauthorized,
-        Self::NotFound,
-        Self::UnknownPath,
-        Self::UnknownTenant,
-        Self::MethodNotAllowed,
-        Self::RequestTimeout,
-        Self::EndpointDisabled,
-        Self::EndpointDeleted,
-        Self::StillCancelling,
-        Self::StillErasing,
-        Self::DefaultTenant,
-        Self::DeliveryEnded,
-        Self::DeliveryNotDead,
-        Self::Changed,
-        Self::NameTaken,
-        Self::TooManySecrets,
-        Self::TooManyEndpoints,
-        Self::TooManySources,
-        Self::ReceiptState,
-        Self::PreconditionFailed,
-        Self::BodyTooLarge,
-        Self::UnsupportedMediaType,
-        Self::Invalid,
-        Self::IdempotencyKeyReused,
-        Self::Internal,
-        Self::StoreUnavailable,
-        Self::Overloaded,
-        Self::NotReady,
-    ];
-
-    /// Status, slug and title.
-    const fn row(self) -> (u16, &'static str, &'static str) {
-        match self {
-            Self::MalformedJson => (400, "malformed-json", "The body is not valid JSON"),
-            Self::DuplicateMember => (400, "duplicate-member", "A member is there twice"),
-            Self::UnreadableBody => (400, "unreadable-body", "The body could not be read"),
-            Self::InvalidHeader => (400, "invalid-header", "A header is malformed"),
-            Self::InvalidParameter => (400, "invalid-parameter", "A query parameter is wrong"),
-            Self::InvalidCursor => (400, "invalid-cursor", "The cursor cannot be used"),
-            Self::InvalidIdempotencyKey => {
-                (400, "invalid-idempotency-key", "The Idempotency-Key is malformed")
-            }
-            Self::Unauthorized => (401, "unauthorized", "Credentials are missing or wrong"),
-            Self::NotFound => (404, "not-found", "There is no such thing"),
-            Self::UnknownPath => (404, "unknown-path", "There is no such path"),
-            Self::UnknownTenant => (404, "unknown-tenant", "There is no such tenant"),
-            Self::MethodNotAllowed => (405, "method-not-allowed", "The path has other methods"),
-            Self::RequestTimeout => (408, "request-timeout", "The body came too slowly"),
-            Self::EndpointDisabled => (409, "endpoint-disabled", "The endpoint is disabled"),
-            Self::EndpointDeleted => (409, "endpoint-deleted", "The endpoint is deleted"),
-            Self::StillCancelling => {
-                (409, "still-cancelling", "Deliveries are still being cancelled")
-            }
-            Self::StillErasing => (409, "still-erasing", "A tenant is still being erased"),
-            Self::DefaultTenant => (409, "default-tenant", "The default tenant stays"),
-            Self::DeliveryEnded => (409, "delivery-ended", "The delivery has ended"),
-            Self::DeliveryNotDead => (409, "delivery-not-dead", "The delivery is not dead"),
-            Self::Changed => (409, "changed", "It was changed in the meantime"),
-            Self::NameTaken => (409, "name-taken", "The name is taken"),
-            Self::TooManySecrets => (409, "too-many-secrets", "Too many secrets are in use"),
-            Self::TooManyEndpoints => (409, "too-many-endpoints", "Too many endpoints"),
-            Self::TooManySources => (409, "too-many-sources", "Too many sources"),
-            Self::ReceiptState => (409, "receipt-state", "The receipt's state forbids it"),
-            Self::PreconditionFailed => {
-                (412, "precondition-failed", "If-Match names another version")
-            }
-            Self::BodyTooLarge => (413, "body-too-large", "The body is too large"),
-            Self::UnsupportedMediaType => {
-                (415, "unsupported-media-type", "The body's type is not supported")
-            }
-            Self::Invalid => (422, "invalid", "The request is invalid"),
-            Self::IdempotencyKeyReused => {
-                (422, "idempotency-key-reused", "The Idempotency-Key was used before")
-            }
-            Self::Internal => (500, "internal", "Everhook failed"),
-            Self::StoreUnavailable => (503, "store-unavailable", "The store takes nothing now"),
-            Self::Overloaded => (503, "overloaded", "Too much is under way"),
-            Self::NotReady => (503, "not-ready", "The server is not ready"),
-        }
-    }
-
-    /// The last part of `type`.
-    pub const fn slug(self) -> &'static str {
-        self.row().1
-    }
-
-    /// The short text for the kind.
-    pub const fn title(self) -> &'static str {
-        self.row().2
-    }
-
-    /// The status code.
-    pub fn status(self) -> StatusCode {
-        StatusCode::from_u16(self.row().0).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
-    }
-}
 
 /// One thing that is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -223,6 +45,9 @@ pub struct FieldError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     kind: ProblemKind,
+    status: StatusCode,
+    /// The methods that the path has.
+    allow: &'static [&'static str],
     detail: Cow<'static, str>,
     errors: Vec<FieldError>,
     reasons: Vec<Cow<'static, str>>,
@@ -244,7 +69,25 @@ struct Shown<'a> {
 impl Problem {
     /// A problem of this kind. The detail must hold no payload and no credentials.
     pub fn new(kind: ProblemKind, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, detail: detail.into(), errors: Vec::new(), reasons: Vec::new() }
+        Self {
+            kind,
+            status: kind.status(),
+            allow: &[],
+            detail: detail.into(),
+            errors: Vec::new(),
+            reasons: Vec::new(),
+        }
+    }
+
+    /// The same problem, answered with another status.
+    pub(crate) fn answered(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    /// The path has these methods, and no other.
+    pub(crate) fn other_methods(allow: &'static [&'static str]) -> Self {
+        let detail = "this path does not have this method; see the header Allow";
+        Self { allow, ..Self::new(ProblemKind::MethodNotAllowed, detail) }
     }
 
     /// Nothing with this id in the caller's tenant.
@@ -302,7 +145,7 @@ impl Problem {
         let shown = Shown {
             r#type: format!("{TYPE_PREFIX}{}", self.kind.slug()),
             title: self.kind.title(),
-            status: self.kind.status().as_u16(),
+            status: self.status.as_u16(),
             detail: &self.detail,
             errors: &self.errors,
             reasons: &self.reasons,
@@ -314,7 +157,7 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = answer::response(
-            self.kind.status(),
+            self.status,
             HeaderValue::from_static("application/problem+json"),
             Body::from(self.to_json()),
         );
@@ -324,7 +167,17 @@ impl IntoResponse for Problem {
                 let challenge = HeaderValue::from_static("Bearer realm=\"everhook\"");
                 headers.insert(header::WWW_AUTHENTICATE, challenge);
             }
-            ProblemKind::StoreUnavailable | ProblemKind::NotReady => {
+            // Every 401 has a challenge (RFC 9110 §15.5.2).
+            ProblemKind::Unverified if self.status == StatusCode::UNAUTHORIZED => {
+                let challenge = HeaderValue::from_static("Signature realm=\"webhooks\"");
+                headers.insert(header::WWW_AUTHENTICATE, challenge);
+            }
+            ProblemKind::MethodNotAllowed if !self.allow.is_empty() => {
+                if let Ok(allow) = HeaderValue::from_str(&self.allow.join(", ")) {
+                    headers.insert(header::ALLOW, allow);
+                }
+            }
+            ProblemKind::StoreUnavailable | ProblemKind::NotReady | ProblemKind::SourceNotReady => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(STORE_RETRY_AFTER_S));
             }
             ProblemKind::Overloaded | ProblemKind::StillCancelling | ProblemKind::StillErasing => {
@@ -411,6 +264,11 @@ impl FieldErrors {
         if self.listed.len() < ERRORS_MAX {
             self.listed.push(FieldError { pointer: pointer.to_owned(), detail: detail.into() });
         }
+    }
+
+    /// Whether something is wrong with the value at `pointer` itself.
+    pub(crate) fn has_at(&self, pointer: &str) -> bool {
+        self.listed.iter().any(|error| error.pointer == pointer)
     }
 
     /// Whether nothing was wrong.

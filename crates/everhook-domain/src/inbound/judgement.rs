@@ -116,11 +116,27 @@ pub fn judge(request: &InboundRequest<'_>, context: &Context<'_>) -> Result<Judg
             EmptyBody::Reject => return Err(Rejection::Empty),
         }
     }
+    Ok(Judgement::Store(items(request, context, genuine)))
+}
+
+/// The events of a request as they would be if it were genuine: for the owner of a source to look
+/// at, never to be stored. None where the body cannot be decoded.
+pub fn look(request: &InboundRequest<'_>, context: &Context<'_>) -> Vec<ReceivedItem> {
+    let options = &context.source.options;
+    match signed_bytes(request, options.content_encoding, options.body_max) {
+        Ok(body) => items(InboundRequest { body: &body, ..*request }, context, Genuine::default()),
+        Err(_) => Vec::new(),
+    }
+}
+
+fn items(
+    request: InboundRequest<'_>,
+    context: &Context<'_>,
+    genuine: Genuine,
+) -> Vec<ReceivedItem> {
+    let found = context.source.kind.0.events(&request, context);
     let events = Events { request, context, genuine, body: OnceCell::new() };
-    let found = provider.events(&request, context);
-    Ok(Judgement::Store(
-        found.into_iter().enumerate().map(|(index, found)| events.item(index, found)).collect(),
-    ))
+    found.into_iter().enumerate().map(|(index, found)| events.item(index, found)).collect()
 }
 
 /// What the events of one request share.

@@ -16,11 +16,11 @@ use everhook_domain::time::Timestamp;
 use everhook_store::{
     Change, Changed, Directory, Page, Position, Publish, Published, Refusal, StoreError, Targets,
 };
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::StatusCode;
 use serde::Serialize;
 
 use super::events::ShownAccepted;
-use super::{Named, expect_nothing};
+use super::{Named, expect_nothing, version};
 use crate::answer::{self, Rendered};
 use crate::app::{App, Sent};
 use crate::cursor::CursorScope;
@@ -90,7 +90,7 @@ pub(super) async fn read(
     let endpoint = find(&admitted.directory, tenant, id.id()?)?;
     let health = health_of(&app, tenant, endpoint.id).await?;
     let shown = ShownEndpoint::new(endpoint, health, app.now());
-    Ok(with_version(endpoint.version, &shown))
+    Ok(version::shown(endpoint.version, &shown))
 }
 
 /// `PATCH /api/v1/endpoints/{id}`: replaces the members that are there (`null`: back to what it is
@@ -103,12 +103,12 @@ pub(super) async fn change(
     let (parts, body) = request.into_parts();
     let sent = app.admit_patch(&parts, body).await?;
     let (id, tenant) = (id.id()?, &sent.admitted.caller.tenant);
-    let expected = expected_version(&parts.headers)?;
+    let expected = version::expected(&parts.headers)?;
     for _ in 0..CHANGE_TRIES {
         let directory = app.store.directory().map_err(|error| app.problem(&error))?;
         let current = find(&directory, tenant, id)?;
         if expected.is_some_and(|expected| expected != current.version) {
-            return Err(stale(current.version));
+            return Err(version::stale(current.version));
         }
         let rules = &app.settings.endpoint_rules;
         let settings = parse_endpoint_patch(sent.body.bytes(), &current.settings, rules)?;
@@ -125,7 +125,7 @@ pub(super) async fn change(
                     claimed.done().and_then(Changed::endpoint).ok_or_else(Problem::internal)?;
                 let health = health_of(&app, tenant, id).await?;
                 let shown = ShownEndpoint::new(&endpoint, health, now);
-                return Ok(with_version(endpoint.version, &shown));
+                return Ok(version::shown(endpoint.version, &shown));
             }
             Err(StoreError::Refused(Refusal::VersionChanged)) => {}
             Err(error) => return Err(gone_is_not_found(app.problem(&error))),
@@ -358,35 +358,4 @@ fn gone_is_not_found(problem: Problem) -> Problem {
         ProblemKind::EndpointDeleted | ProblemKind::NotFound => not_found(),
         _ => problem,
     }
-}
-
-fn with_version(version: u64, shown: &ShownEndpoint<'_>) -> Response {
-    let mut response = answer::ok(shown);
-    if let Ok(etag) = HeaderValue::from_str(&format!("\"{version}\"")) {
-        response.headers_mut().insert(header::ETAG, etag);
-    }
-    response
-}
-
-/// The version in `If-Match`; `None` where any is right.
-fn expected_version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
-    let mut values = headers.get_all(header::IF_MATCH).iter();
-    let value = match (values.next(), values.next()) {
-        (None, _) => return Ok(None),
-        (Some(value), None) => value.to_str().unwrap_or_default().trim(),
-        (Some(_), Some(_)) => "",
-    };
-    if value == "*" {
-        return Ok(None);
-    }
-    let digits = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
-    digits.parse().map(Some).map_err(|_| {
-        let detail = "If-Match must be one version, as in the header ETag of the endpoint";
-        Problem::new(ProblemKind::InvalidHeader, detail)
-    })
-}
-
-fn stale(current: u64) -> Problem {
-    let detail = format!("the endpoint has version {current} now; read it again");
-    Problem::new(ProblemKind::PreconditionFailed, detail)
 }

@@ -1,19 +1,21 @@
 //! `/api/v1/events`: publishing, reading, sending again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
 use everhook_domain::event::{EventType, NewEvent, Origin, data_of_stored};
 use everhook_domain::fault::{self, Fate, Step};
-use everhook_domain::id::{EndpointId, EventId, kind};
+use everhook_domain::id::{EndpointId, EventId, ReceiptId, SourceId, kind};
+use everhook_domain::source::SourceName;
 use everhook_domain::time::Timestamp;
 use everhook_store::{
-    AcceptedEvent, EventDetail, EventQuery, EventRecord, Publish, Published, SentAgain, Targets,
+    AcceptedEvent, Directory, EventDetail, EventQuery, EventRecord, Publish, Published, SentAgain,
+    Targets,
 };
 use http::StatusCode;
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::Named;
 use super::deliveries::Shower;
@@ -25,6 +27,7 @@ use crate::json::{self, Members};
 use crate::post::Answering;
 use crate::problem::{FieldErrors, Problem};
 use crate::query::{Query, ShownPage};
+use crate::received::{ShownBody, shown_headers};
 
 /// `POST /api/v1/events`: 202 with the event, 200 with the first event for a duplicate.
 pub(super) async fn publish(
@@ -115,7 +118,8 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admit(request.headers())?.caller.tenant;
+    let admitted = app.admit(request.headers())?;
+    let (tenant, directory) = (admitted.caller.tenant, admitted.directory);
     let known = ["type", "from", "to", "limit", "cursor"];
     let mut query = Query::parse(request.uri().query(), &known);
     let wanted = EventQuery {
@@ -128,7 +132,7 @@ pub(super) async fn list(
     let scope = CursorScope::new("events", &tenant, &filters);
     let page = query.page(&scope)?;
     let page = app.store.events(tenant, wanted, page).await.map_err(|error| app.problem(&error))?;
-    Ok(answer::ok(&ShownPage::new(&page, &scope, |record| ShownEvent::new(record, None))))
+    Ok(answer::ok(&ShownPage::new(&page, &scope, |record| ShownEvent::new(record, &directory))))
 }
 
 /// `GET /api/v1/events/{id}`: one event, with its data as the publisher wrote it.
@@ -137,45 +141,69 @@ pub(super) async fn read(
     id: Named<kind::Event>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admit(request.headers())?.caller.tenant;
+    let admitted = app.admit(request.headers())?;
     Query::parse(request.uri().query(), &[]).check()?;
-    let found = app.store.event(tenant, id.id()?).await.map_err(|error| app.problem(&error))?;
-    let EventDetail { record, body, .. } = found.ok_or_else(|| Problem::not_found("event"))?;
+    let found = app.store.event(admitted.caller.tenant, id.id()?).await;
+    let found = found.map_err(|error| app.problem(&error))?;
+    let EventDetail { record, body, headers } = found.ok_or_else(|| Problem::not_found("event"))?;
     // What was received is kept as it came; only our own envelope has data.
-    let data = match record.origin {
-        Origin::Published | Origin::System => data_of_stored(&record.event_type, &body),
-        Origin::Received => None,
+    let body = match record.origin {
+        Origin::Published | Origin::System => {
+            data_of_stored(&record.event_type, &body).map(ShownBody::new)
+        }
+        Origin::Received => Some(ShownBody::new(&body)),
     };
-    let data: Option<&RawValue> = data.and_then(|data| serde_json::from_slice(data).ok());
-    Ok(answer::ok(&ShownEvent::new(&record, data)))
+    let headers = headers.as_deref().map(shown_headers);
+    let shown = ShownEvent { headers, body, ..ShownEvent::new(&record, &admitted.directory) };
+    Ok(answer::ok(&shown))
 }
 
-/// A stored event as it is shown.
+/// A stored event as it is shown. In lists it has neither headers nor body.
 #[derive(Debug, Serialize)]
 struct ShownEvent<'a> {
     id: EventId,
-    r#type: EventType,
+    r#type: &'a EventType,
     timestamp: Timestamp,
     origin: &'static str,
-    source_event_id: Option<String>,
+    source_event_id: Option<&'a str>,
+    #[serde(flatten)]
+    received: Option<ShownOrigin<'a>>,
     created_at: Timestamp,
     /// As many as it was given at acceptance.
     deliveries: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<&'a RawValue>,
+    headers: Option<BTreeMap<&'a str, String>>,
+    #[serde(flatten)]
+    body: Option<ShownBody<'a>>,
+}
+
+/// Where an event was received.
+#[derive(Debug, Serialize)]
+struct ShownOrigin<'a> {
+    /// The source's name; of a deleted one, the last.
+    source: &'a str,
+    source_id: SourceId,
+    receipt_id: ReceiptId,
 }
 
 impl<'a> ShownEvent<'a> {
-    fn new(record: &EventRecord, data: Option<&'a RawValue>) -> Self {
+    fn new(record: &'a EventRecord, directory: &'a Directory) -> Self {
+        let received = record.source.map(|source| ShownOrigin {
+            source: directory.source_name(source).map_or("", SourceName::as_str),
+            source_id: source,
+            receipt_id: record.id.receipt(),
+        });
         Self {
             id: record.id,
-            r#type: record.event_type.clone(),
+            r#type: &record.event_type,
             timestamp: record.timestamp,
             origin: record.origin.as_str(),
-            source_event_id: record.source_event_id.clone(),
+            source_event_id: record.source_event_id.as_deref(),
+            received,
             created_at: record.id.created_at(),
             deliveries: record.deliveries,
-            data,
+            headers: None,
+            body: None,
         }
     }
 }

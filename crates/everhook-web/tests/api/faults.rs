@@ -37,3 +37,23 @@ async fn a_failure_before_the_store_stores_nothing_and_one_after_it_loses_nothin
         assert_eq!(check(Step::AnswerBefore, path, body).await, 1);
     }
 }
+
+#[tokio::test]
+async fn a_webhook_whose_answer_is_lost_is_a_duplicate_when_it_comes_again() {
+    for (failing, receipts) in
+        [(Step::AcceptParsed, 0), (Step::CommitBefore, 0), (Step::AnswerBefore, 1)]
+    {
+        let api = Api::new();
+        let source = api.stripe("shop", serde_json::json!({})).await;
+        let hook = move |step| if step == failing { Fate::Fail } else { Fate::Go };
+        install_for_thread(Some((None, Box::new(hook))));
+        let refused = api.signed(&source, b"{\"id\":\"evt_1\"}").await;
+        install_for_thread(None);
+        assert_eq!((refused.status, refused.slug().as_str()), (503, "store-unavailable"));
+        assert!(refused.header("retry-after").is_some());
+        assert_eq!(api.list("/api/v1/receipts").await.len(), receipts, "{failing:?}");
+        let again = api.signed(&source, b"{\"id\":\"evt_1\"}").await.expect(StatusCode::OK);
+        let expected = if receipts == 0 { "accepted" } else { "duplicate" };
+        assert_eq!(again["status"], expected, "{failing:?}");
+    }
+}

@@ -275,3 +275,42 @@ pub(crate) fn answered(status: u16) -> AttemptOutcome {
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().expect("a text").to_owned()
 }
+
+/// What signs the sources of [`Api::stripe`].
+pub(crate) const SECRET: &str = "whsec_test";
+
+/// The value of `Stripe-Signature` for a body at this time.
+pub(crate) fn stripe_signature(secret: &str, at: Timestamp, body: &[u8]) -> String {
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, secret.as_bytes());
+    let signed = [format!("{}.", at.as_secs()).as_bytes(), body].concat();
+    let mac = ring::hmac::sign(&key, &signed);
+    let hex: String = mac.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("t={},v1={hex}", at.as_secs())
+}
+
+impl Api {
+    /// A new source; what was answered.
+    pub(crate) async fn source(&self, body: &Value) -> Value {
+        self.post("/api/v1/sources", &body.to_string()).await.expect(StatusCode::CREATED)
+    }
+
+    /// A new source of the kind `stripe` with this name and these options; its id.
+    pub(crate) async fn stripe(&self, name: &str, options: Value) -> String {
+        let body = serde_json::json!({
+            "name": name, "kind": "stripe", "secrets": [SECRET], "options": options,
+        });
+        text(&self.source(&body).await["id"])
+    }
+
+    /// What is answered at the door of a source for a body that was signed just now.
+    pub(crate) async fn signed(&self, source: &str, body: &[u8]) -> Reply {
+        let signature = stripe_signature(SECRET, self.now(), body);
+        self.raw("POST", &format!("/in/{source}"), &[("stripe-signature", &signature)], body).await
+    }
+
+    /// The rows of a list, all in one page.
+    pub(crate) async fn rows(&self, path: &str) -> Vec<Value> {
+        let page = self.get(path).await.expect(StatusCode::OK);
+        page["data"].as_array().expect("a list").clone()
+    }
+}

@@ -12,15 +12,15 @@ use tokio::task::JoinSet;
 
 use crate::harness::{Api, TOKEN};
 
-struct Running {
-    api: Arc<Api>,
-    address: std::net::SocketAddr,
+pub(crate) struct Running {
+    pub(crate) api: Arc<Api>,
+    pub(crate) address: std::net::SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     tasks: JoinSet<()>,
 }
 
 impl Running {
-    async fn start(api: Api, limits: ServerLimits) -> Self {
+    pub(crate) async fn start(api: Api, limits: ServerLimits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel();
@@ -30,12 +30,12 @@ impl Running {
         Self { api: Arc::new(api), address, stop: Some(stop), tasks }
     }
 
-    async fn connect(&self) -> TcpStream {
+    pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.expect("a connection")
     }
 
     /// Sends the signal and waits until everything has ended.
-    async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         drop(self.stop.take());
         self.tasks.join_next().await.expect("one task").expect("no panic");
     }
@@ -48,7 +48,7 @@ fn head(rest: &str) -> String {
 }
 
 /// Reads one answer: its status line and headers, and its body.
-async fn answer(stream: &mut TcpStream) -> (String, String) {
+pub(crate) async fn answer(stream: &mut TcpStream) -> (String, String) {
     let mut read = Vec::new();
     loop {
         if let Some(end) = read.windows(4).position(|window| window == b"\r\n\r\n") {

@@ -102,11 +102,14 @@ fn settle_token(data_dir: &DataDir, given: Option<&str>, json: bool) -> Result<T
 fn greeting(json: bool, config: &Config, data_dir: &DataDir, url: &str) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let path = data_dir.path().display().to_string();
+    let outside = config.server.public_url.as_ref().map(ToString::to_string);
+    let ingest = format!("{}/in", outside.as_deref().unwrap_or(url));
     let allowed: Vec<_> = config.security.allow_targets.iter().map(ToString::to_string).collect();
     if json {
         return json!({
             "url": url,
             "api": format!("{url}/api/v1"),
+            "ingest": ingest,
             "version": version,
             "data_dir": path,
             "allow_targets": allowed,
@@ -119,7 +122,7 @@ fn greeting(json: bool, config: &Config, data_dir: &DataDir, url: &str) -> Strin
         format!("public addresses, and {}", allowed.join(", "))
     };
     format!(
-        "Everhook {version} listens on {url}\n  API      {url}/api/v1\n  data     {path}\n  sends \
-         to {targets}"
+        "Everhook {version} listens on {url}\n  API      {url}/api/v1\n  webhooks {ingest}/{{source}}\n  \
+         data     {path}\n  sends to {targets}"
     )
 }

@@ -7,6 +7,7 @@
 //! | `serve` | start, refusal, restart, stop |
 //! | `secrets` | secrets at rest, and that nothing shows them |
 //! | `send` | publishing to a running server |
+//! | `receive` | webhooks in, by the real program |
 //! | `receivers` | what becomes of a delivery when its receiver misbehaves |
 //! | `demo` | the demo shows what it promises |
 
@@ -21,6 +22,7 @@ mod config;
 mod demo;
 mod help;
 mod process;
+mod receive;
 mod receivers;
 mod secrets;
 mod send;

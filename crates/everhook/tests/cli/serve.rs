@@ -146,6 +146,7 @@ fn people_are_told_where_it_is() {
     let args = ["serve", "--data-dir", dir.arg(), "--listen", "127.0.0.1:0"];
     let mut command = everhook(&args);
     command.env("EVERHOOK_SECURITY_ALLOW_TARGETS", "127.0.0.0/8").env("EVERHOOK_LOG_LEVEL", "off");
+    command.env("EVERHOOK_SERVER_PUBLIC_URL", "https://hooks.example.com/");
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("starts");
     let mut stdout = child.stdout.take().expect("piped");
     let mut said = String::new();
@@ -164,8 +165,9 @@ fn people_are_told_where_it_is() {
         "{said}"
     );
     assert!(lines[2].ends_with("/api/v1"), "{said}");
-    assert!(lines[3].ends_with(dir.arg()), "{said}");
-    assert_eq!(lines[4], "  sends to public addresses, and 127.0.0.0/8");
+    assert_eq!(lines[3], "  webhooks https://hooks.example.com/in/{source}");
+    assert!(lines[4].ends_with(dir.arg()), "{said}");
+    assert_eq!(lines[5], "  sends to public addresses, and 127.0.0.0/8");
 }
 
 /// An endpoint that takes a connection and never answers.

@@ -1,0 +1,44 @@
+//! Versions of what can be changed, in `ETag` and `If-Match` (RFC 9110 §8.8.3, §13.1.1).
+
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, header};
+use serde::Serialize;
+
+use crate::answer;
+use crate::problem::{Problem, ProblemKind};
+
+/// A 200 with the thing and its version.
+pub(super) fn shown(version: u64, thing: &impl Serialize) -> Response {
+    let mut response = answer::ok(thing);
+    if let Ok(etag) = HeaderValue::from_str(&format!("\"{version}\"")) {
+        response.headers_mut().insert(header::ETAG, etag);
+    }
+    response
+}
+
+/// The version in `If-Match`; `None` where any is right.
+///
+/// # Errors
+/// `invalid-header`.
+pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let mut values = headers.get_all(header::IF_MATCH).iter();
+    let value = match (values.next(), values.next()) {
+        (None, _) => return Ok(None),
+        (Some(value), None) => value.to_str().unwrap_or_default().trim(),
+        (Some(_), Some(_)) => "",
+    };
+    if value == "*" {
+        return Ok(None);
+    }
+    let digits = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
+    digits.parse().map(Some).map_err(|_| {
+        let detail = "If-Match must be one version, as in the header ETag of what it is about";
+        Problem::new(ProblemKind::InvalidHeader, detail)
+    })
+}
+
+/// It has another version now.
+pub(super) fn stale(current: u64) -> Problem {
+    let detail = format!("it has version {current} now; read it again");
+    Problem::new(ProblemKind::PreconditionFailed, detail)
+}
