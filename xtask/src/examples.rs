@@ -1,13 +1,15 @@
-//! The receivers in `examples/`, run as their first lines say, against the real program.
+//! What is in `examples/`, run as its first lines say, against the real program.
 //!
-//! Each must process an event, know its replay as a duplicate, and refuse a forgery.
+//! Each receiver must process an event, know its replay as a duplicate, and refuse a forgery. The
+//! script that sends a webhook as a provider would must be answered as it says, and what it sends
+//! must arrive at such a receiver.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::http::{self, Connection};
 use crate::install;
@@ -20,6 +22,8 @@ use crate::workspace;
 /// Program, Debian's package of it, and file.
 const EXAMPLES: [(&str, &str, &str); 2] =
     [("python3", "python3", "receiver.py"), ("node", "nodejs", "receiver.mjs")];
+/// What sends a webhook, and the page that shows it.
+const RECEIVE: (&str, &str) = ("examples/receive.sh", "docs/receiving.md");
 /// How long anything that is waited for may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -42,24 +46,42 @@ pub fn part(run: &mut Run) -> Result<Outcome> {
             Err(error) => Outcome::default().with_trouble(format!("{file}: {error:#}")),
         });
     }
-    Ok(outcome)
+    let tried = runtime.block_on(try_receiving(&server, &log));
+    Ok(outcome.and(match tried {
+        Ok(()) => Outcome::passed(1),
+        Err(error) => Outcome::default().with_trouble(format!("{}: {error:#}", RECEIVE.0)),
+    }))
+}
+
+/// Runs the script, as the page shows it, and waits for what it sends to arrive.
+async fn try_receiving(server: &Server, log: &Path) -> Result<()> {
+    let (script, page) = RECEIVE;
+    let text = std::fs::read_to_string(workspace::root().join(script))?;
+    let (_, commands) = text.split_once("set -eu\n").context("it does not end at an error")?;
+    let shown = std::fs::read_to_string(workspace::root().join(page))?;
+    ensure!(shown.contains(commands), "{page} shows other commands");
+    for (program, package) in [("curl", "curl"), ("openssl", "openssl")] {
+        install::need(program, &[package], log)?;
+    }
+    let (program, package, file) = EXAMPLES[0];
+    install::need(program, &[package], log)?;
+    let wants = json!({ "event_types": [], "sources": ["shop"] });
+    let (mut receiver, _) = start_receiver(server, wants, (program, file), log).await?;
+    let said_by_script = Job::new("sh")
+        .args([workspace::root().join(script)])
+        .env("EVERHOOK_SERVER", format!("http://{}", server.address()))
+        .env("EVERHOOK_TOKEN", Server::token())
+        .demand(log)?;
+    for part in [r#"{"status":"accepted"}"#, r#"{"status":"duplicate"}"#, r#""key":"evt_1""#] {
+        ensure!(said_by_script.contains(part), "it did not print {part}: {said_by_script}");
+    }
+    said(&mut receiver, "processed evt_1 invoice.paid")
 }
 
 async fn try_receiver(server: &Server, program: &str, file: &str, log: &Path) -> Result<()> {
+    let wants = json!({ "event_types": [format!("{program}.*")] });
+    let (mut receiver, port) = start_receiver(server, wants, (program, file), log).await?;
     let mut api = server.api().await?;
-    let port = free_port()?;
-    let body = json!({
-        "url": format!("http://127.0.0.1:{port}/"),
-        "event_types": [format!("{program}.*")],
-    });
-    let endpoint = api.call("POST", "/endpoints", Some(&body), 201).await?;
-    let secret = endpoint["secret"].as_str().context("an endpoint without secret")?;
-    let mut receiver = Job::new(program)
-        .args([workspace::root().join("examples").join(file)])
-        .env("PORT", port.to_string())
-        .env("EVERHOOK_SECRET", secret)
-        .start(log)?;
-    said(&mut receiver, "listening")?;
 
     let kind = format!("{program}.example");
     let event = json!({"type": kind, "data": {"text": "ä€😀"}});
@@ -69,6 +91,27 @@ async fn try_receiver(server: &Server, program: &str, file: &str, log: &Path) ->
     replay(&mut api, id).await?;
     said(&mut receiver, &format!("duplicate {id}"))?;
     refuses_a_forgery(port).await
+}
+
+/// Starts a receiver for what an endpoint wants; it, and its port.
+async fn start_receiver(
+    server: &Server,
+    mut endpoint: Value,
+    (program, file): (&str, &str),
+    log: &Path,
+) -> Result<(Service, u16)> {
+    let port = free_port()?;
+    endpoint["url"] = Value::from(format!("http://127.0.0.1:{port}/"));
+    let mut api = server.api().await?;
+    let endpoint = api.call("POST", "/endpoints", Some(&endpoint), 201).await?;
+    let secret = endpoint["secret"].as_str().context("an endpoint without secret")?;
+    let mut receiver = Job::new(program)
+        .args([workspace::root().join("examples").join(file)])
+        .env("PORT", port.to_string())
+        .env("EVERHOOK_SECRET", secret)
+        .start(log)?;
+    said(&mut receiver, "listening")?;
+    Ok((receiver, port))
 }
 
 async fn replay(api: &mut Api, event: &str) -> Result<()> {
