@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -9,6 +11,11 @@ use tokio::task::JoinSet;
 use crate::harness::{Api, Reply, SECRET, stripe_signature, text};
 
 const EVENT: &[u8] = br#"{"id":"evt_1","type":"invoice.paid"}"#;
+
+/// [`EVENT`], compressed.
+const GZIP_1: &[u8] = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xabV\xcaLQ\xb2RJ-+\x897";
+const GZIP_2: &[u8] = b"T\xd2Q*\xa9,H\x05r3\xf3\xca\xf23\x93S\xf5\x0a\x12\x81\xb2\xb5";
+const GZIP_3: &[u8] = b"\x00c\x9bB\xd8$\x00\x00\x00";
 
 #[track_caller]
 fn says(reply: &Reply, status: &str) {
@@ -254,6 +261,14 @@ async fn what_is_compressed_is_verified_decoded_where_its_owner_says_so() {
     }
     let headers = [("stripe-signature", signature.as_str()), ("content-encoding", "identity")];
     says(&api.raw("POST", &path, &headers, EVENT).await, "accepted");
+    let compressed = [GZIP_1, GZIP_2, GZIP_3].concat();
+    let headers = [("stripe-signature", signature.as_str()), ("content-encoding", "gzip")];
+    says(&api.raw("POST", &path, &headers, &compressed).await, "duplicate");
+
+    let wire = api.stripe("wire", json!({})).await;
+    let signature = stripe_signature(SECRET, api.now(), &compressed);
+    let headers = [("stripe-signature", signature.as_str()), ("content-encoding", "gzip")];
+    says(&api.raw("POST", &format!("/in/{wire}"), &headers, &compressed).await, "accepted");
 }
 
 #[tokio::test]
@@ -381,4 +396,28 @@ async fn a_store_that_takes_nothing_is_a_503_with_a_time_to_come_again() {
     let reply = api.signed(&source, EVENT).await;
     assert_eq!((reply.status, reply.slug().as_str()), (503, "store-unavailable"));
     assert_eq!(reply.header("retry-after"), Some("5"));
+}
+
+#[tokio::test]
+async fn twilio_is_answered_in_its_own_words() {
+    let api = Api::new();
+    let source = json!({"name": "calls", "kind": "twilio", "secrets": [SECRET],
+        "public_url": "https://hooks.example.com"});
+    api.source(&source).await;
+    let key = ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
+    let key = ring::hmac::Key::new(key, SECRET.as_bytes());
+    let signed = b"https://hooks.example.com/in/callsCallSidCA1CallStatuscompleted";
+    let signature = STANDARD.encode(ring::hmac::sign(&key, signed));
+    let headers = [
+        ("x-twilio-signature", signature.as_str()),
+        ("content-type", "application/x-www-form-urlencoded"),
+    ];
+    for duplicates in [0, 1] {
+        let body = b"CallSid=CA1&CallStatus=completed";
+        let reply = api.raw("POST", "/in/calls", &headers, body).await;
+        assert_eq!((reply.status, &reply.body[..]), (200, &b"<Response/>"[..]));
+        assert_eq!(reply.header("content-type"), Some("text/xml"));
+        api.advance_ms(2_000);
+        assert_eq!(api.rows("/api/v1/receipts").await[0]["duplicates"], duplicates);
+    }
 }

@@ -13,6 +13,7 @@ mod harness;
 mod health;
 mod idempotency;
 mod intake;
+mod manual;
 mod problems;
 mod receipts;
 mod refusals;
