@@ -1,5 +1,5 @@
-//! Forms: bodies and queries of the type `application/x-www-form-urlencoded`, and bodies of the type
-//! `multipart/form-data`, which can hold files.
+//! Forms: bodies and queries of the type `application/x-www-form-urlencoded`, and bodies of the
+//! type `multipart/form-data`, which can hold files.
 
 use std::borrow::Cow;
 

@@ -91,7 +91,8 @@ mod tests {
     use super::*;
 
     const MAIL: &str = "Received: from a by b; Mon, 1 Jan 2024 00:00:00 +0000\r\n\
-        From: Alice <alice@a.test>\r\nTo: support@b.test\r\nDate: Mon, 1 Jan 2024 00:00:00 +0000\r\n\
+        From: Alice <alice@a.test>\r\nTo: support@b.test\r\n\
+        Date: Mon, 1 Jan 2024 00:00:00 +0000\r\n\
         Subject: A long\r\n subject\r\nMessage-ID:\r\n <One@a.test>\r\n\
         Content-Type: multipart/mixed; boundary=one\r\n\r\n\
         --one\r\n\r\nGr\u{fc}\u{df}e\r\nA.\r\n--one\r\nContent-Type: image/png\r\n\

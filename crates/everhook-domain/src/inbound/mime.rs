@@ -1,8 +1,8 @@
 //! Entities of headers and a body, and bodies of several parts (RFC 2045, 2046): of mails and of
 //! forms with files.
 //!
-//! Nothing is refused here: what breaks the rules is read as far as it keeps to them. The time taken
-//! grows with the size, times [`DEPTH_MAX`] at most, whatever is in it.
+//! Nothing is refused here: what breaks the rules is read as far as it keeps to them. The time
+//! taken grows with the size, times [`DEPTH_MAX`] at most, whatever is in it.
 
 use base64::Engine;
 
@@ -246,7 +246,8 @@ mod tests {
     #[test]
     fn headers_are_read_folded_or_not() {
         let entity = Entity::parse(
-            b"From mbox line\r\nA: 1\r\nb : 2\r\n folded\r\n\tagain\r\nA:3\nbroken\n\r\nbody\r\n\r\n",
+            b"From mbox line\r\nA: 1\r\nb : 2\r\n folded\r\n\tagain\r\nA:3\nbroken\n\r\n\
+            body\r\n\r\n",
         );
         assert_eq!(entity.first("a").as_deref(), Some(&b"1"[..]));
         assert_eq!(entity.all("A").map(one_line).collect::<Vec<_>>(), [b"1", b"3"]);
@@ -279,7 +280,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_body() {
-        let body = b"preamble\r\n--b\r\none\r\n\r\n--b \t\r\n--b\r\ntwo--b\n--bx\n--b--\r\nafter\r\n--b\r\nx";
+        let body = b"preamble\r\n--b\r\none\r\n\r\n--b \t\r\n--b\r\ntwo--b\n--bx\n--b--\r\n\
+            after\r\n--b\r\nx";
         let found = parts(body, b"b").unwrap();
         let found: Vec<_> = found.into_iter().map(text).collect();
         assert_eq!(found, ["one\r\n", "", "two--b\n--bx"]);
@@ -294,10 +296,12 @@ mod tests {
     #[test]
     fn leaves_are_decoded() {
         let mail = b"Content-Type: multipart/mixed; boundary=o\r\n\r\n--o\r\n\
-            Content-Type: multipart/alternative;\r\n boundary=\"i\"\r\n\r\n--i\r\n\r\nplain\r\n--i\r\n\
-            Content-Type: Text/HTML; charset=utf-8\r\nContent-Transfer-Encoding: Quoted-Printable\r\n\
-            \r\n=C3=A4 =\r\nb=3d=zz \r\nc=\r\n--i--\r\n--o\r\n\
-            Content-Type: image/png\r\nContent-Transfer-Encoding: base64\r\n\r\nAP\r\n8 =\r\n--o--\r\n";
+            Content-Type: multipart/alternative;\r\n boundary=\"i\"\r\n\r\n\
+            --i\r\n\r\nplain\r\n--i\r\nContent-Type: Text/HTML; charset=utf-8\r\n\
+            Content-Transfer-Encoding: Quoted-Printable\r\n\r\n\
+            =C3=A4 =\r\nb=3d=zz \r\nc=\r\n--i--\r\n--o\r\n\
+            Content-Type: image/png\r\nContent-Transfer-Encoding: base64\r\n\r\n\
+            AP\r\n8 =\r\n--o--\r\n";
         let leaves = Entity::parse(mail).leaves();
         let expected = [
             (String::new(), b"plain".to_vec()),

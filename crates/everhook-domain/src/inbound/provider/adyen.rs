@@ -1,8 +1,8 @@
 //! `adyen`: <https://docs.adyen.com/development-resources/webhooks/verify-hmac-signatures/>.
 //!
-//! Each item of `notificationItems` has its signature in itself: base64 HMAC-SHA256 under a key that
-//! is shown in hexadecimal, over eight of its fields, joined by colons. What else is in an item is
-//! not signed. Webhooks for platforms are one object, signed as a whole in the header
+//! Each item of `notificationItems` has its signature in itself: base64 HMAC-SHA256 under a key
+//! that is shown in hexadecimal, over eight of its fields, joined by colons. What else is in an
+//! item is not signed. Webhooks for platforms are one object, signed as a whole in the header
 //! `HmacSignature`.
 //!
 //! A request of which no item is genuine is refused. An item that is not genuine among others that

@@ -2,10 +2,10 @@
 //! specification 1.0.
 //!
 //! An event is in the headers (`ce-…`, binary mode), in the body, or one of a batch in the body.
-//! Nothing is signed; secrets are tokens, one of which must come as `Authorization: Bearer` or, from
-//! senders that cannot do that, as the query's `access_token`. `source` and `id` together identify
-//! an event. A sender that asks first, with OPTIONS, is told that it may send as often as it likes;
-//! a URL that it would have called back for that is never called.
+//! Nothing is signed; secrets are tokens, one of which must come as `Authorization: Bearer` or,
+//! from senders that cannot do that, as the query's `access_token`. `source` and `id` together
+//! identify an event. A sender that asks first, with OPTIONS, is told that it may send as often as
+//! it likes; a URL that it would have called back for that is never called.
 
 use std::borrow::Cow;
 

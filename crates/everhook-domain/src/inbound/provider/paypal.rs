@@ -5,8 +5,8 @@
 //! `paypal.com`, vouched for by a public authority, and for a host there; whether it was revoked is
 //! not asked. A source may instead pin certificates as its secrets.
 //!
-//! Anybody can make another body with the same CRC-32, so the event's id is as good as unsigned: the
-//! same signature with another id is flagged.
+//! Anybody can make another body with the same CRC-32, so the event's id is as good as unsigned:
+//! the same signature with another id is flagged.
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_secrets, check_usual};
 use crate::inbound::certificate::{self, Signers};

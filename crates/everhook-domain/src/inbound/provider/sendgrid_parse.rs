@@ -1,5 +1,5 @@
 //! `sendgrid_parse`: mail that Inbound Parse hands on,
-//! <https://www.twilio.com/docs/sendgrid/for-developers/parsing-email/setting-up-the-inbound-parse-webhook>.
+//! <https://www.twilio.com/docs/sendgrid/for-developers/parsing-email>.
 //!
 //! A form with files: the mail read out into fields, or whole in `email`. It is signed as events
 //! are if its security policy says so; the secret then is the public key. Else the secret is the

@@ -1,7 +1,7 @@
 //! `telnyx`: <https://developers.telnyx.com/docs/messaging/messages/receiving-webhooks>.
 //!
-//! Ed25519 over `timestamp|body`, in base64. The event's id is `data.id`, the same in every attempt,
-//! at the first URL and at the one for failures; `meta.attempt` grows.
+//! Ed25519 over `timestamp|body`, in base64. The event's id is `data.id`, the same in every
+//! attempt, at the first URL and at the one for failures; `meta.attempt` grows.
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_secrets, check_usual};
 use crate::inbound::json::Object;

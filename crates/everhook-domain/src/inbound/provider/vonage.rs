@@ -1,4 +1,4 @@
-//! `vonage`: <https://developer.vonage.com/en/getting-started/concepts/webhooks#decoding-signed-webhooks>.
+//! `vonage`: <https://developer.vonage.com/en/getting-started/concepts/webhooks>.
 //!
 //! `Authorization: Bearer` with a JWT (RFC 7519) under HS256, no other algorithm; `payload_hash` in
 //! it is the SHA-256 of the body. The query of a GET is not signed, so the same token with another
