@@ -27,7 +27,8 @@ impl DedupeKey {
             if index > 0 {
                 shown.push(':');
             }
-            shown.push_str(&String::from_utf8_lossy(bytes));
+            // Not every database takes a NUL in a text.
+            shown.push_str(&String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}"));
         }
         if let Some((at, _)) = shown.char_indices().nth(SHOWN_CHARS_MAX) {
             shown.truncate(at);
@@ -77,6 +78,7 @@ mod tests {
         assert_eq!(keys[0].shown(), keys[1].shown());
         assert_eq!(DedupeKey::new(&[b"\xff"]).shown(), "\u{fffd}");
         let long = DedupeKey::new(&["ä".repeat(SHOWN_CHARS_MAX + 1)]);
+        assert_eq!(DedupeKey::new(&["a\0b"]).shown(), "a\u{fffd}b");
         assert_eq!(long.shown().chars().count(), SHOWN_CHARS_MAX + 1);
     }
 }

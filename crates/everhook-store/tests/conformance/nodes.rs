@@ -1,17 +1,19 @@
 //! Two nodes on one database, where a store can have several.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use everhook_domain::bulk::BulkKind;
 use everhook_domain::endpoint::EndpointVerb::{Disable, Enable};
+use everhook_domain::receipt::{ReceiptStatus, Verdict};
 use everhook_store::{
-    Change, Claimed, DeliveryQuery, JobStep, Settled, StatusFilter, Store, Wanted,
+    Change, Claimed, DeliveryQuery, JobStep, ReceiptQuery, Settled, StatusFilter, Store, Wanted,
 };
 
 use crate::backend::Kind;
 use crate::bulk::{dead, request, strict, try_start, with_status};
+use crate::inbox::{guarded, item};
 use crate::sketch::{claim, event, events, everything, finished, keyed, ms, publish_in, secs};
 use crate::world::{World, done};
 use crate::{Case, case};
@@ -20,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case(case_001_two_nodes_never_send_the_same),
         case(one_source_event_id_is_one_event_on_both),
+        case(one_dedupe_key_is_one_receipt_on_both),
         case(one_idempotency_key_runs_once_on_both),
         case(ids_of_both_are_distinct),
         case(a_change_holds_on_the_other_node),
@@ -77,6 +80,35 @@ fn one_source_event_id_is_one_event_on_both(kind: Kind) {
     assert_eq!(accepted.iter().filter(|event| !event.duplicate).count(), 1);
     assert!(accepted.iter().all(|event| event.id == accepted[0].id));
     assert_eq!((world.events().len(), world.deliveries().len()), (1, 1));
+}
+
+/// Keys and guards in common, in every order: nobody waits for ever, and all agree.
+fn one_dedupe_key_is_one_receipt_on_both(kind: Kind) {
+    let mut world = World::new(kind);
+    let source = world.source("shop");
+    let (nodes, tenant) = (pair(&mut world), world.tenant.clone());
+    let received = world.at_once(400, |number, _, now| {
+        let node = Arc::clone(&nodes[number % 2]);
+        let mut items = vec![guarded("a", "1", 1), guarded("b", "1", 2), item("mail", "one")];
+        items.push(guarded(&format!("captured {}", number % 5), "1", 1));
+        items.rotate_left(number % 4);
+        let receive = crate::inbox::request(&tenant, source, items);
+        async move { node.receive(receive, now).await.unwrap() }
+    });
+    let mut kept = HashMap::new();
+    for received in received.concat() {
+        *kept.entry((received.receipt, received.verdict != Verdict::Duplicate)).or_insert(0) += 1;
+    }
+    let firsts = kept.iter().filter(|((_, first), _)| *first);
+    // Of "a" and the captured ones, which have its bytes, one runs and the others wait.
+    assert_eq!((firsts.clone().count(), firsts.map(|(_, count)| count).sum::<i32>()), (8, 8));
+    let receipts = world.receipts(ReceiptQuery::default());
+    let waiting = receipts.iter().filter(|one| one.status == ReceiptStatus::Conflict).count();
+    assert_eq!((receipts.len(), waiting), (8, 5));
+    for receipt in receipts {
+        let counted = kept.get(&(receipt.id, false)).copied().unwrap_or(0);
+        assert_eq!(u64::try_from(counted), Ok(receipt.duplicates), "{receipt:?}");
+    }
 }
 
 fn one_idempotency_key_runs_once_on_both(kind: Kind) {

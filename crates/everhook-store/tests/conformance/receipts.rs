@@ -28,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(a_decision_takes_a_claim),
         case(decisions_at_once_make_one_set_of_deliveries),
         case(nothing_else_runs_what_waits),
+        case(a_catch_up_goes_on_behind_what_waits),
         case(processed_is_another_fact_than_received),
         case(lists_by_source_status_and_duplicates),
         case(a_page_goes_on_where_it_ended),
@@ -201,7 +202,7 @@ fn decisions_at_once_make_one_set_of_deliveries(kind: Kind) {
 }
 
 fn nothing_else_runs_what_waits(kind: Kind) {
-    let world = World::new(kind);
+    let mut world = World::new(kind);
     let (first, waiting) = conflict(&world);
     let source = world.receipt(first.receipt).source;
     let dead = world.receive_one(source, unreadable("broken", "{"));
@@ -219,23 +220,49 @@ fn nothing_else_runs_what_waits(kind: Kind) {
         }
     }
     let filter = DeliveryQuery { endpoint: Some(endpoint), ..DeliveryQuery::default() };
-    let request = |kind, filter| everhook_store::BulkRequest {
-        tenant: world.tenant.clone(),
-        kind,
-        filter,
-        rate_per_second: 1_000,
-        dry_run: false,
-    };
-    let start = |request| world.wait(world.store.start_bulk(request, None, world.now)).unwrap();
-    start(request(BulkKind::CatchUp, filter));
-    start(request(BulkKind::Replay, DeliveryQuery::default()));
-    world.run_jobs();
+    run_bulk(&mut world, BulkKind::CatchUp, filter);
+    run_bulk(&mut world, BulkKind::Replay, DeliveryQuery::default());
     // The first one had no endpoint when it came.
     let leases = world.claim_all(endpoint);
     let events: Vec<_> = leases.iter().map(|lease| lease.id.event()).collect();
     assert_eq!(events, [first.receipt.event()]);
     assert_eq!(&leases[0].body[..], b"one");
     assert_eq!(leases[0].headers.as_deref(), Some(&headers()));
+}
+
+/// What waits at the very end of a step must not end the work.
+fn a_catch_up_goes_on_behind_what_waits(kind: Kind) {
+    let mut world = World::new(kind);
+    let source = world.source("mail");
+    for waiting in [1, 498, 499, 500, 501] {
+        world.advance(secs(1));
+        let mut items: Vec<_> = (0..1_200).map(|n| item(&format!("{waiting} {n}"), "1")).collect();
+        items[waiting] = item(&format!("{waiting} 0"), "2");
+        let begun = world.receive(source, items)[0].receipt.created_at();
+        let endpoint = world.inbox(&["mail"]);
+        let filter = DeliveryQuery {
+            endpoint: Some(endpoint),
+            from: Some(begun),
+            ..DeliveryQuery::default()
+        };
+        run_bulk(&mut world, BulkKind::CatchUp, filter);
+        assert_eq!(world.claim_all(endpoint).len(), 1_199, "{waiting} waits");
+        world.change_state(endpoint, EndpointVerb::Delete);
+    }
+}
+
+fn run_bulk(world: &mut World, kind: BulkKind, filter: DeliveryQuery) {
+    let request = everhook_store::BulkRequest {
+        tenant: world.tenant.clone(),
+        kind,
+        filter,
+        rate_per_second: 1_000_000,
+        dry_run: false,
+    };
+    world.wait(world.store.start_bulk(request, None, world.now)).unwrap();
+    // After nearly a second, its pace holds back nothing.
+    world.advance(ms(900));
+    world.run_jobs();
 }
 
 fn processed_is_another_fact_than_received(kind: Kind) {

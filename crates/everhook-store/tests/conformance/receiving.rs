@@ -6,6 +6,7 @@ use everhook_domain::delivery::State;
 use everhook_domain::endpoint::EndpointVerb;
 use everhook_domain::event::Origin;
 use everhook_domain::id::ReceiptId;
+use everhook_domain::inbound::DedupeKey;
 use everhook_domain::receipt::{ReceiptReason, ReceiptStatus};
 use everhook_store::Verdict::{Accepted, Conflict, Duplicate, Unreadable};
 use everhook_store::{
@@ -53,6 +54,7 @@ fn what_is_received_is_stored_and_forwarded(kind: Kind) {
     // Not text, and no JSON: it is stored and sent as it came.
     let body = b"\xff\x00{\"a\":1";
     let sent = NewReceipt { body: body.to_vec().into(), ..item("k1", "") };
+    let sent = NewReceipt { key: DedupeKey::new(&["k", "\0"]), ..sent };
     let received = world.receive_one(source, sent);
     assert_eq!(received.verdict, Accepted);
     let event = received.receipt.event();
@@ -64,7 +66,7 @@ fn what_is_received_is_stored_and_forwarded(kind: Kind) {
     assert_eq!(detail.headers.as_deref(), Some(&headers()));
     assert_eq!(world.events()[0].source, Some(source));
     let receipt = world.receipt(received.receipt);
-    assert_eq!((receipt.event(), receipt.source, &*receipt.key), (event, source, "k1"));
+    assert_eq!((receipt.event(), receipt.source, &*receipt.key), (event, source, "k:\u{fffd}"));
     assert_eq!((receipt.first_seen_at, receipt.last_seen_at), (world.now, world.now));
     assert_eq!((receipt.duplicates, receipt.body_changed), (0, false));
     assert_eq!((receipt.status, &receipt.reason), (ReceiptStatus::Accepted, &None));

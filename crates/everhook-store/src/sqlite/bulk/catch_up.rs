@@ -8,7 +8,7 @@ use everhook_domain::delivery::{Due, Input, Progress, State};
 use everhook_domain::endpoint::Endpoint;
 use everhook_domain::event::{EventType, Origin};
 use everhook_domain::time::Timestamp;
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Row, params};
 
 use super::super::command::VerbError;
 use super::super::jobs::STEP_ROWS;
@@ -72,25 +72,9 @@ fn read(tx: &Tx<'_>, bulk: &BulkRow, endpoint: &Endpoint) -> Result<(Vec<Wanted>
         looked_at += 1;
         let sequence: i64 = row.get(0)?;
         if row.get::<_, i64>(1)? == bulk.tenant {
-            let event_type: String = row.get(3)?;
-            let origin = code::read_origin(row.get(4)?).map_err(bad)?;
             let body = row.get_ref(6)?.as_blob().map_err(rusqlite::Error::from)?;
-            let known = EventType::any(&event_type)
-                .map_err(|_| bad(UnknownCode("event type", sequence)))?;
             bytes += body.len() + row.get::<_, u32>(5)? as usize * DELIVERY_BYTES;
-            let source = match origin {
-                Origin::Received => match receipt::running(tx, sequence) {
-                    Ok(source) => source,
-                    // It waits for a decision, or is dead.
-                    Err(VerbError::Refused(_)) => continue,
-                    Err(error) => return Err(error),
-                },
-                Origin::Published | Origin::System => None,
-            };
-            let facts = stored_facts(origin, &known, source.as_ref(), body);
-            if endpoint.settings.wants(&facts) {
-                wanted.push(Wanted { sequence, created_at: row.get(2)?, event_type });
-            }
+            wanted.extend(wants(tx, endpoint, row, body)?);
         }
         if looked_at == STEP_ROWS || bytes >= STEP_BYTES {
             read_to = sequence;
@@ -98,6 +82,32 @@ fn read(tx: &Tx<'_>, bulk: &BulkRow, endpoint: &Endpoint) -> Result<(Vec<Wanted>
         }
     }
     Ok((wanted, read_to))
+}
+
+/// The event, if the endpoint wants it. A received one that waits for a decision, or is dead, goes
+/// nowhere.
+fn wants(
+    tx: &Tx<'_>,
+    endpoint: &Endpoint,
+    row: &Row<'_>,
+    body: &[u8],
+) -> Result<Option<Wanted>, VerbError> {
+    let sequence: i64 = row.get(0)?;
+    let event_type: String = row.get(3)?;
+    let known =
+        EventType::any(&event_type).map_err(|_| bad(UnknownCode("event type", sequence)))?;
+    let origin = code::read_origin(row.get(4)?).map_err(bad)?;
+    let source = match origin {
+        Origin::Received => match receipt::running(tx, sequence) {
+            Ok(source) => source,
+            Err(VerbError::Refused(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        },
+        Origin::Published | Origin::System => None,
+    };
+    let wanted = endpoint.settings.wants(&stored_facts(origin, &known, source.as_ref(), body));
+    let created_at = row.get(2)?;
+    Ok(wanted.then_some(Wanted { sequence, created_at, event_type }))
 }
 
 /// Makes the delivery where it is missing, sends it again where the disabling cancelled it.
