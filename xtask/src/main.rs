@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`mod@test`] | runs everything there is, part by part, and counts |
 //! | [`check`] | format, lints, dependencies, tidiness, crate edges |
-//! | [`postgres`] | a PostgreSQL of our own for the run |
+//! | [`postgres`], [`redis`] | a PostgreSQL and a Redis of our own for the run |
 //! | [`interop`] | our signatures, judged by the official libraries |
 //! | [`fuzz`] | the fuzz targets, for a bounded time |
 //! | [`mod@bench`] | speed, CPU, latency and memory of the whole product |
@@ -34,6 +34,7 @@ mod install;
 mod interop;
 mod job;
 mod postgres;
+mod redis;
 mod server;
 mod test;
 mod workspace;

@@ -19,6 +19,7 @@ pub use count::Outcome;
 use crate::args::Args;
 use crate::job::{Job, tail};
 use crate::postgres::Postgres;
+use crate::redis::Redis;
 use crate::workspace;
 
 /// The number of simulated worlds in a run, unless `--seeds` says otherwise.
@@ -51,6 +52,7 @@ pub struct Run {
     /// The log of the part that runs now.
     pub log: PathBuf,
     postgres: Option<Result<Postgres, String>>,
+    redis: Option<Result<Redis, String>>,
 }
 
 /// A part's line in the closing table.
@@ -106,7 +108,7 @@ fn choose(only: Option<&str>) -> Result<Vec<&'static Part>> {
 fn run(chosen: &[&'static Part], seeds: u64, fuzz: Duration) -> Result<bool> {
     let logs = workspace::scratch("test")?;
     let began = Instant::now();
-    let mut run = Run { seeds, fuzz, log: logs.clone(), postgres: None };
+    let mut run = Run { seeds, fuzz, log: logs.clone(), postgres: None, redis: None };
     let mut rows = Vec::new();
     for part in chosen {
         run.log = logs.join(format!("{}.log", part.name));
@@ -168,6 +170,21 @@ impl Run {
         match started {
             Ok(postgres) => Ok(postgres.url()),
             Err(reason) => bail!("PostgreSQL is not there: {reason}"),
+        }
+    }
+
+    /// The URL of the run's Redis, which is started at the first call.
+    ///
+    /// # Errors
+    /// It could not be installed or started; every part that needs it fails with that reason.
+    pub fn redis(&mut self) -> Result<String> {
+        let log = &self.log;
+        let started = self
+            .redis
+            .get_or_insert_with(|| Redis::start(log).map_err(|error| format!("{error:#}")));
+        match started {
+            Ok(redis) => Ok(redis.url()),
+            Err(reason) => bail!("Redis is not there: {reason}"),
         }
     }
 

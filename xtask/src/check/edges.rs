@@ -46,6 +46,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("rusqlite", &["everhook-store", "everhook-receiver", "everhook-idempotency"]),
     ("sqlx", &["everhook-store", "everhook-receiver", "everhook-idempotency"]),
     ("tokio-postgres", &["everhook-store", "everhook-receiver", "everhook-idempotency"]),
+    ("redis", &["everhook-receiver", "everhook-idempotency"]),
 ];
 
 /// Outside crates that the domain never depends on, since it decides and never does.
@@ -128,7 +129,7 @@ fn refuse(edge: &Edge) -> Option<String> {
     }
     let owners = OWNERS.iter().find(|(name, _)| name == to).map(|(_, owners)| owners);
     if !dev && owners.is_some_and(|owners| !owners.contains(&from.as_str())) {
-        return Some(format!("{from}: depends on {to}, which is the store's business"));
+        return Some(format!("{from}: depends on {to}, which is the stores' business"));
     }
     (!dev && from == "everhook-domain" && NOT_IN_DOMAIN.contains(&to.as_str()))
         .then(|| format!("{from}: depends on {to}; it decides and never does"))
@@ -178,6 +179,8 @@ mod tests {
         check("everhook-domain ~> everhook-store", false);
         check("xtask -> everhook-domain", false);
         check("everhook-store -> rusqlite", true);
+        check("everhook-idempotency -> redis", true);
+        check("everhook-store -> redis", false);
         check("everhook-web -> rusqlite", false);
         check("everhook-web ~> rusqlite", true);
         check("everhook-domain -> tokio", false);

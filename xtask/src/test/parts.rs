@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{Outcome, Part, Run};
 use crate::check;
 use crate::job::Job;
-use crate::postgres::URL_VARIABLE;
+use crate::{postgres, redis};
 
 /// The time limit of the suites that simulate or kill thousands of times.
 const LONG: Duration = Duration::from_secs(40 * 60);
@@ -24,14 +24,16 @@ pub const PARTS: &[Part] = &[
     part("deny", "licences, duplicate versions and sources are as agreed", true, check::deny::part),
     part("clippy", "no lint complains, tests and features included", true, clippy),
     part("docs", "the documentation builds, and its links lead somewhere", true, docs),
-    part("services", "PostgreSQL is there", false, |run| {
-        run.postgres().map(|_| Outcome::passed(1))
+    part("services", "PostgreSQL and Redis are there", false, |run| {
+        run.postgres()?;
+        run.redis().map(|_| Outcome::passed(1))
     }),
     part("release", "the product builds as it is shipped", false, |run| {
         run.one(Job::cargo(&["build", "--release", "--locked", "-p", "everhook"]))
     }),
     part("workspace", "tests of every crate, as shipped", false, workspace),
-    part("postgres", "the store's definition holds on PostgreSQL too", false, postgres),
+    part("postgres", "the store's definition holds on PostgreSQL too", false, store_on_postgres),
+    part("idempotency", "a key runs once, on every store and across kills", false, idempotency),
     part(
         "simulation",
         "thousands of simulated worlds, and planted faults are found",
@@ -98,7 +100,7 @@ fn workspace(run: &mut Run) -> Result<Outcome> {
     run.tests(Job::cargo(&["test", "--workspace", "--no-fail-fast"]))
 }
 
-fn postgres(run: &mut Run) -> Result<Outcome> {
+fn store_on_postgres(run: &mut Run) -> Result<Outcome> {
     let url = run.postgres()?;
     let tests = Job::cargo(&["test", "--no-fail-fast", "-p", "everhook-store"]).args([
         "--features",
@@ -106,7 +108,14 @@ fn postgres(run: &mut Run) -> Result<Outcome> {
         "--test",
         "conformance",
     ]);
-    run.tests(tests.env(URL_VARIABLE, url))
+    run.tests(tests.env(postgres::URL_VARIABLE, url))
+}
+
+fn idempotency(run: &mut Run) -> Result<Outcome> {
+    let (postgres, redis) = (run.postgres()?, run.redis()?);
+    let tests = Job::cargo(&["test", "--no-fail-fast", "-p", "everhook-idempotency"]);
+    let tests = tests.args(["--all-features"]).env(postgres::URL_VARIABLE, postgres);
+    run.tests(tests.env(redis::URL_VARIABLE, redis))
 }
 
 /// A suite of its own, with the crash points and planted faults built in.
