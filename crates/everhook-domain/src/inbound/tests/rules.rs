@@ -199,3 +199,20 @@ fn a_missing_header_is_named_as_most_know_it() {
         assert_eq!(judged, Err(Rejection::missing(header)), "{kind}");
     }
 }
+
+#[test]
+fn what_we_send_a_source_of_ours_takes() {
+    let secret = crate::secret::Secret::from_bytes([7; 32]);
+    let body = br#"{"id":"evt_1","type":"invoice.paid","data":{}}"#;
+    let signature = crate::signature::sign([&secret].into_iter(), "evt_1", 1_700_000_000, body);
+    let sent = Sent::plain(body)
+        .with("X-Message-Webhook-Id", "evt_1")
+        .with("webhook-id", "evt_1")
+        .with("webhook-timestamp", "1700000000")
+        .with("webhook-signature", signature);
+    for kind in ["message", "standard_webhooks", "svix"] {
+        let item = sent.item(&source(kind, json!({"secrets": [secret.expose()]})));
+        assert_eq!((item.key.shown(), item.guard), ("evt_1", None), "{kind}");
+        assert_eq!(item.event_type.as_str(), "shop.invoice.paid");
+    }
+}
