@@ -69,8 +69,7 @@ pub struct ReceivedItem {
     pub guard: Option<[u8; 32]>,
     /// Its type: `<source>.<provider's type>`.
     pub event_type: EventType,
-    /// What is forwarded, with the headers that are left by [`super::ForwardedHeaders::for_parts`];
-    /// `None`: the whole body, as it came.
+    /// What is forwarded; `None`: the whole body, as it came.
     pub body: Option<Vec<u8>>,
     /// Why it cannot be read: it is kept as dead.
     pub unreadable: Option<String>,

@@ -147,8 +147,8 @@ async fn store(
     let receive = Receive {
         tenant: source.tenant.clone(),
         source: source.id,
+        headers: ForwardedHeaders::of(&arrived.headers, prefix).for_items(&items),
         items: items.into_iter().map(|item| receipt(item, &arrived.body)).collect(),
-        headers: ForwardedHeaders::of(&arrived.headers, prefix),
     };
     let received = app.store.receive(receive, app.now()).await.map_err(Refused::Store)?;
     if fault::reach(Step::AnswerBefore) == Fate::Fail {
@@ -171,8 +171,9 @@ fn receipt(item: ReceivedItem, whole: &Bytes) -> NewReceipt {
 
 /// Whether all of it was seen before.
 fn is_duplicate(received: &[Received]) -> bool {
-    received.iter().all(|received| match received.verdict {
-        Verdict::Duplicate => true,
-        Verdict::Accepted | Verdict::Conflict | Verdict::Unreadable => false,
-    })
+    !received.is_empty()
+        && received.iter().all(|received| match received.verdict {
+            Verdict::Duplicate => true,
+            Verdict::Accepted | Verdict::Conflict | Verdict::Unreadable => false,
+        })
 }

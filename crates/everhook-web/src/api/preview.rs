@@ -48,8 +48,8 @@ pub(super) async fn preview(
         None => app.intake.judge(&arrived, source, app.now()).await,
     };
     let prefix = &app.settings.endpoint_rules.header_prefix;
-    let headers = ForwardedHeaders::of(&arrived.headers, prefix);
     let (items, rejected, answer) = outcome(source, &arrived, judged);
+    let headers = ForwardedHeaders::of(&arrived.headers, prefix).for_items(&items);
     let shown = Shown {
         verified: rejected.is_none(),
         rejected,

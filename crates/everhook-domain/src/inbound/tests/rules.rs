@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::header::HeaderPrefix;
 
 #[test]
 fn own_rules_look_at_each_item() {
@@ -214,5 +215,24 @@ fn what_we_send_a_source_of_ours_takes() {
         let item = sent.item(&source(kind, json!({"secrets": [secret.expose()]})));
         assert_eq!((item.key.shown(), item.guard), ("evt_1", None), "{kind}");
         assert_eq!(item.event_type.as_str(), "shop.invoice.paid");
+    }
+}
+
+#[test]
+fn parts_of_a_body_go_on_without_what_describes_the_whole() {
+    let hubspot = source("hubspot", json!({}));
+    for (body, names) in [
+        (&b"[{},{}]"[..], &["x-kept"][..]),
+        (b"[{}]", &["content-encoding", "content-digest", "x-kept"]),
+        (b"{}", &["content-encoding", "content-digest", "x-kept"]),
+    ] {
+        let items = Sent::hubspot(body).items(&hubspot);
+        let sent = Sent::plain(body)
+            .with("Content-Encoding", "identity")
+            .with("Content-Digest", "sha-256=:AA==:")
+            .with("X-Kept", "1");
+        let headers = ForwardedHeaders::of(&sent.headers(), &HeaderPrefix::default());
+        let headers = headers.for_items(&items);
+        assert_eq!(headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
     }
 }
