@@ -171,9 +171,8 @@ fn receipt(item: ReceivedItem, whole: &Bytes) -> NewReceipt {
 
 /// Whether all of it was seen before.
 fn is_duplicate(received: &[Received]) -> bool {
-    !received.is_empty()
-        && received.iter().all(|received| match received.verdict {
-            Verdict::Duplicate => true,
-            Verdict::Accepted | Verdict::Conflict | Verdict::Unreadable => false,
-        })
+    received.iter().all(|received| match received.verdict {
+        Verdict::Duplicate => true,
+        Verdict::Accepted | Verdict::Conflict | Verdict::Unreadable => false,
+    })
 }
