@@ -4,8 +4,8 @@
 //! pure: the time of arrival is an argument, and a certificate that has to be fetched is asked for
 //! by [`Rejection::CertificateNeeded`] and given on the next call.
 //!
-//! Each kind of source is a `Provider`: one file in `inbound/provider`, one line of the table there,
-//! one file of vectors in `tests/vectors`.
+//! Each kind of source is a `Provider`: one file in `inbound/provider`, one line of the table
+//! there, one file of vectors in `tests/vectors`.
 
 mod array;
 mod basic;
