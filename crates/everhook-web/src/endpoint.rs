@@ -384,8 +384,8 @@ pub(crate) fn may_be_secret(name: &str) -> bool {
 }
 
 /// Why a mask is not taken for a value.
-pub(crate) const MASK_REFUSED: &str = "*** is what is shown in place of a credential: send the real \
-     value, or leave this member out to keep what is stored";
+pub(crate) const MASK_REFUSED: &str = "*** is what is shown in place of a credential: send the \
+     real value, or leave this member out to keep what is stored";
 
 /// An endpoint as it is shown.
 #[derive(Debug, Serialize)]

@@ -16,7 +16,7 @@ pub trait Fetch: Send + Sync {
     async fn get(&self, url: &CertificateUrl, bytes_max: usize) -> Result<Bytes, FetchFailed>;
 }
 
-/// Why something was not fetched, in words for the operator.
+/// Why something was not fetched, and what, in words for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FetchFailed(pub String);

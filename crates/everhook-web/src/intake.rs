@@ -1,7 +1,7 @@
 //! What comes to sources: taken as it is on the wire, judged by the domain, and answered.
 //!
-//! The shell around [`everhook_domain::inbound::judge`], which decides. It adds what a pure function
-//! cannot have: bounds of memory, certificates from the network, and the count of what was turned
+//! The shell around [`everhook_domain::inbound::judge`], which decides. It adds what a pure
+//! function cannot have: bounds of memory, certificates from the network, and the count of what was turned
 //! away, which is in memory only: it tells an owner what is wrong now, and nothing depends on it.
 
 mod answer;
@@ -111,7 +111,7 @@ impl Intake {
             judged => return judged.map_err(turned_away),
         };
         let certificate = self.certificates.get(&url, now).await;
-        let certificate = certificate.map_err(|error| TurnedAway::no_certificate(&url, &error))?;
+        let certificate = certificate.map_err(|error| TurnedAway::no_certificate(&error))?;
         let judged = self.judge_with(arrived, source, Some((url, certificate))).await;
         judged.map_err(turned_away)
     }

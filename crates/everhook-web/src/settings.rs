@@ -91,7 +91,7 @@ pub struct WebSettings {
     pub access: Access,
     /// The present.
     pub now: Now,
-    /// What the clock on the wall says, which may go back: what signed timestamps are compared with.
+    /// What the clock on the wall says, which may go back: signed timestamps are compared with it.
     pub wall_clock: Now,
     /// Chance, for signing secrets and seals.
     pub entropy: Entropy,
@@ -103,7 +103,7 @@ pub struct WebSettings {
     pub body_limits: BodyLimits,
     /// Bounds of what comes to sources.
     pub receive_limits: ReceiveLimits,
-    /// What URLs that are given out begin with (`server.public_url`); `None`: what the caller called.
+    /// What URLs that are given out begin with (`server.public_url`); `None`: what was called.
     pub public_url: Option<BaseUrl>,
     /// Who fetches certificates.
     pub fetch: Arc<dyn Fetch>,

@@ -123,7 +123,7 @@ async fn take(
         Judgement::Handshake(Handshake::Answer(answer)) => Ok(intake::given(answer)),
         Judgement::Handshake(Handshake::Confirm(url)) => {
             let confirmed = app.intake.certificates.confirm(&url).await;
-            confirmed.map_err(|error| TurnedAway::no_certificate(&url, &error))?;
+            confirmed.map_err(|error| TurnedAway::no_certificate(&error))?;
             Ok(intake::confirmed())
         }
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use everhook_domain::id::SourceId;
-use everhook_domain::inbound::{CertificateUrl, Rejection};
+use everhook_domain::inbound::Rejection;
 use everhook_domain::source::{Source, SourceSettings};
 use everhook_domain::time::Timestamp;
 use http::StatusCode;
@@ -114,9 +114,8 @@ impl TurnedAway {
     }
 
     /// A certificate, or a confirmation, could not be had.
-    pub(crate) fn no_certificate(url: &CertificateUrl, error: &FetchFailed) -> Self {
-        let reason = format!("{url} could not be fetched: {error}");
-        Self { cause: Cause::Certificate, reason, problem: not_ready() }
+    pub(crate) fn no_certificate(error: &FetchFailed) -> Self {
+        Self { cause: Cause::Certificate, reason: error.to_string(), problem: not_ready() }
     }
 
     /// The body could not be read.
@@ -131,8 +130,8 @@ impl TurnedAway {
 }
 
 fn unverified(settings: &SourceSettings) -> Problem {
-    let detail = "this request is not shown to come from the provider; the owner of the source sees \
-                  why. Nothing was stored";
+    let detail = "this request is not shown to come from the provider; the owner of the source \
+                  sees why. Nothing was stored";
     let status = StatusCode::from_u16(settings.options.reject_status);
     Problem::new(ProblemKind::Unverified, detail).answered(status.unwrap_or_default())
 }

@@ -122,7 +122,7 @@ fn greeting(json: bool, config: &Config, data_dir: &DataDir, url: &str) -> Strin
         format!("public addresses, and {}", allowed.join(", "))
     };
     format!(
-        "Everhook {version} listens on {url}\n  API      {url}/api/v1\n  webhooks {ingest}/{{source}}\n  \
-         data     {path}\n  sends to {targets}"
+        "Everhook {version} listens on {url}\n  API      {url}/api/v1\n  \
+         webhooks {ingest}/{{source}}\n  data     {path}\n  sends to {targets}"
     )
 }
