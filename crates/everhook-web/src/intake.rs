@@ -1,8 +1,9 @@
 //! What comes to sources: taken as it is on the wire, judged by the domain, and answered.
 //!
 //! The shell around [`everhook_domain::inbound::judge`], which decides. It adds what a pure
-//! function cannot have: bounds of memory, certificates from the network, and the count of what was turned
-//! away, which is in memory only: it tells an owner what is wrong now, and nothing depends on it.
+//! function cannot have: bounds of memory, certificates from the network, and the count of what was
+//! turned away, which is in memory only: it tells an owner what is wrong now, and nothing depends
+//! on it.
 
 mod answer;
 mod certificates;
