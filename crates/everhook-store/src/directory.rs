@@ -21,8 +21,8 @@ pub const ENDPOINTS_PER_TENANT_MAX: usize = 10_000;
 /// The most sources a tenant may have that are not deleted.
 pub const SOURCES_PER_TENANT_MAX: usize = 1_000;
 
-/// A snapshot of all tenants, endpoints and sources. Deleted endpoints stay in it for their history,
-/// and of deleted sources the names; deleted tenants and what was theirs do not.
+/// A snapshot of all tenants, endpoints and sources. Deleted endpoints stay in it for their
+/// history, and of deleted sources the names; deleted tenants and what was theirs do not.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     version: u64,

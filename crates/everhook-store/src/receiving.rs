@@ -123,8 +123,10 @@ pub trait Receiving: Send + Sync {
     ///
     /// - the same key and content is a duplicate;
     /// - the same key with other content is, by [`OnChange`], a duplicate whose body has changed or
-    ///   a conflict; a conflict is remembered by key and content, so its own retries are duplicates;
-    /// - a new key with a known guard is a conflict.
+    ///   a conflict; a conflict is remembered by key and content, for a window of its own, so its
+    ///   own retries are duplicates;
+    /// - a new key with a known guard is a conflict. A guard is known from its first coming, with a
+    ///   duplicate too.
     ///
     /// An event that cannot be read is deduplicated like any other, and dead. A conflict has no
     /// deliveries until it is released. Each accepted event makes one delivery for every endpoint
@@ -134,11 +136,12 @@ pub trait Receiving: Send + Sync {
     /// [`StoreError`]; nothing was accepted. `Refused(NotFound)`: no such source in this tenant.
     async fn receive(&self, receive: Receive, now: Timestamp) -> Result<Vec<Received>, StoreError>;
 
-    /// Decides about one receipt.
+    /// Decides about one receipt. A decision that was made before changes nothing. What is released
+    /// goes to where the directory of that instant routes it.
     ///
     /// # Errors
-    /// `Refused(NotFound)`: no such receipt in this tenant; `Refused(Receipt(…))`: not for a receipt
-    /// in its state. Those of `send_again` for [`Decision::Force`].
+    /// `Refused(NotFound)`: no such receipt in this tenant; `Refused(Receipt(…))`: not for a
+    /// receipt in its state. Those of `send_again` for [`Decision::Force`].
     async fn decide(
         &self,
         tenant: TenantId,

@@ -1,4 +1,5 @@
-//! Before publishing or receiving: where each event goes, and where the engine has room to send it at once.
+//! Before publishing or receiving: where each event goes, and where the engine has room to send it
+//! at once.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -81,8 +82,8 @@ impl Brings for Receive {
     }
 }
 
-/// What subscriptions ask of an event, from what is stored of it: `source` is the name of the source
-/// that it was received from.
+/// What subscriptions ask of an event, from what is stored of it: `source` is the name of the
+/// source that it was received from.
 pub(crate) fn stored_facts<'a>(
     origin: Origin,
     event_type: &'a EventType,

@@ -1,5 +1,5 @@
-//! Secrets at rest: what a store keeps of the settings and secrets of endpoints and sources is sealed
-//! under a master key, where one is given.
+//! Secrets at rest: what a store keeps of the settings and secrets of endpoints and sources is
+//! sealed under a master key, where one is given.
 //!
 //! The form is `sealed:1:<key id>:` and base64 of a random salt and ChaCha20-Poly1305 (RFC 8439)
 //! under HKDF-SHA256 (RFC 5869) of the master key with that salt; every value has a key of its own,

@@ -271,6 +271,7 @@ pub trait Sending: Send + Sync {
     /// # Errors
     /// `Refused(NotFound)`: no such event or endpoint in this tenant. `Refused(Step(…))`: the named
     /// endpoint is disabled or deleted, or without a name every one that it went to.
+    /// `Refused(Receipt(…))`: it was received, and waits for a decision or is dead.
     async fn send_again(
         &self,
         tenant: TenantId,

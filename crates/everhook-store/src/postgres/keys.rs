@@ -55,8 +55,8 @@ pub(super) async fn first_events(
 }
 
 /// Takes each receipt key that is new or whose window is over for a receipt until an instant, and
-/// returns the receipt that every key then leads to. Whether it was taken or not, the key is locked:
-/// another transaction that wants it waits for this one.
+/// returns the receipt that every key then leads to. Whether it was taken or not, the key is
+/// locked: another transaction that wants it waits for this one.
 pub(super) async fn take_receipt_keys(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -93,8 +93,8 @@ pub(super) async fn receipts_of(
     rows.iter().map(read_receipt_key).collect()
 }
 
-/// Makes keys lead to these receipts, until these instants; they must be locked, or keys of conflicts,
-/// which their item's key locks.
+/// Makes keys lead to these receipts, until these instants; they must be locked, or keys of
+/// conflicts, which their item's key locks.
 pub(super) async fn set_receipt_keys(
     connection: &mut Connection,
     tenant: &TenantId,

@@ -151,7 +151,7 @@ impl PostgresStore {
         Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where the events of a call go. A refusal is given in the transaction: it is routed again then.
+    /// Where the events of a call go. A refusal is given in the transaction, which routes again.
     async fn routed(&self, call: &(impl Brings + Sync)) -> Routed {
         let directory = self.cached();
         match route::routes(&*self.handoff, &directory, call).await {

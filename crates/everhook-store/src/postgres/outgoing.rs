@@ -58,8 +58,8 @@ pub(super) fn rerouted(
     Ok(call.targets(&tx.directory)?.into_iter().map(without_room).collect())
 }
 
-/// Writes events and their deliveries, one route an event: leased where the engine has room, else due
-/// at once.
+/// Writes events and their deliveries, one route an event: leased where the engine has room, else
+/// due at once.
 pub(super) async fn store(
     tx: &mut Tx,
     tenant: &TenantId,

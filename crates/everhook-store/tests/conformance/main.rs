@@ -45,6 +45,7 @@ mod states;
 mod system;
 mod tenants;
 mod unusable;
+mod windows;
 mod world;
 
 use std::process::ExitCode;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         directory::cases,
         sources::cases,
         receiving::cases,
+        windows::cases,
         receipts::cases,
         states::cases,
         jobs::cases,
