@@ -281,8 +281,15 @@ async fn clean(
             &[(&account, Type::BYTEA), (&i64::from(limit), Type::INT8)],
         )
         .await?;
+    uncount(&tx, &removed).await?;
+    tx.commit().await?;
+    Ok(u32::try_from(removed.len()).unwrap_or(u32::MAX))
+}
+
+/// Takes removed records, as rows of account and bytes, out of their accounts.
+async fn uncount(tx: &Transaction<'_>, removed: &[tokio_postgres::Row]) -> Result<(), StoreError> {
     let mut counts: BTreeMap<Vec<u8>, (i64, i64)> = BTreeMap::new();
-    for row in &removed {
+    for row in removed {
         let count = counts.entry(row.try_get(0)?).or_default();
         count.0 += 1;
         count.1 += row.try_get::<_, i64>(1)?;
@@ -300,8 +307,7 @@ async fn clean(
         )
         .await?;
     }
-    tx.commit().await?;
-    Ok(u32::try_from(removed.len()).unwrap_or(u32::MAX))
+    Ok(())
 }
 
 fn read(row: &tokio_postgres::Row) -> Result<Look, StoreError> {
@@ -430,14 +436,19 @@ impl Store for PostgresStore {
     }
 
     async fn release(&self, key: KeyHash, token: Token) -> Result<bool, StoreError> {
-        // An open claim has no bytes in its account.
-        let sql = "WITH gone AS (DELETE FROM everhook_keys
-                 WHERE key = $1 AND token = $2 AND remembered IS NULL RETURNING account),
-             counted AS (UPDATE everhook_key_accounts AS a SET keys = a.keys - 1
-                 FROM gone WHERE a.account = gone.account)
-             SELECT 1 FROM gone";
-        let params: [Param<'_>; 2] = [(&&key.0[..], Type::BYTEA), (&token.0, Type::INT8)];
-        Ok(!self.query(sql, &params).await?.is_empty())
+        let (mut client, _permit) = self.pool.take().await?;
+        let tx = client.transaction().await?;
+        let removed = tx
+            .query_typed(
+                "DELETE FROM everhook_keys WHERE key = $1 AND token = $2 AND remembered IS NULL
+                 RETURNING account, bytes",
+                &[(&&key.0[..], Type::BYTEA), (&token.0, Type::INT8)],
+            )
+            .await?;
+        uncount(&tx, &removed).await?;
+        tx.commit().await?;
+        self.pool.give_back(client);
+        Ok(!removed.is_empty())
     }
 
     async fn lapsed(&self, limit: u32) -> Result<Vec<Lapsed>, StoreError> {

@@ -315,6 +315,7 @@ impl Store for RedisStore {
                 .release
                 .key(record(key))
                 .key(live(&account))
+                .key(bytes(&account))
                 .key(open())
                 .key(ends())
                 .arg(hex(key))

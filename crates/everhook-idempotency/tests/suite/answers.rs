@@ -1,12 +1,18 @@
 //! What a request with a key is answered.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use axum::body::Body;
 use bytes::Bytes;
-use everhook_idempotency::{Policy, Settings};
-use http::{Method, Response};
+use everhook_idempotency::{AccountOf, IdempotencyLayer, Policy, Settings};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use tower_layer::Layer as _;
+use tower_service::Service;
 
 use crate::backend::Kind;
-use crate::world::{Gate, Node, claim, gated, handler, numbered, post, request, text};
+use crate::world::{Gate, Got, Node, claim, gated, handler, numbered, post, request, text};
 use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -21,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(case_053_a_replay_is_the_first_answer),
         case(a_handler_can_say_that_nothing_happened),
         case(an_answer_that_never_ends_is_passed_on_and_not_kept),
+        case(any_tower_service_and_its_errors),
         case(every_number_is_counted),
     ]
 }
@@ -295,6 +302,57 @@ fn an_answer_that_never_ends_is_passed_on_and_not_kept(kind: Kind) {
         let problem = node.post("k").await.expect_problem(409, "answer-not-replayable");
         assert_eq!(problem["original_status"], 200);
         assert_eq!(node.runs(), 1);
+    });
+}
+
+/// A service with other bodies and an error of its own, which is passed on.
+#[derive(Clone, Default)]
+struct Plain(Arc<AtomicU32>);
+
+impl Service<Request<Full<Bytes>>> for Plain {
+    type Response = Response<Full<Bytes>>;
+    type Error = std::io::Error;
+    type Future = std::future::Ready<Result<Response<Full<Bytes>>, std::io::Error>>;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), std::io::Error>> {
+        std::task::Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Full<Bytes>>) -> Self::Future {
+        let run = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+        std::future::ready(if request.uri().path() == "/fails" {
+            Err(std::io::Error::other("planted"))
+        } else {
+            Ok(Response::new(Full::from(run.to_string())))
+        })
+    }
+}
+
+fn any_tower_service_and_its_errors(kind: Kind) {
+    let world = kind.create();
+    let store = Arc::clone(&world.nodes[0]);
+    let account = AccountOf::everybody();
+    let layer = IdempotencyLayer::new(store, account, Settings::default()).unwrap();
+    let service = layer.layer(Plain::default());
+    let ask = |path: &'static str| {
+        let mut service = service.clone();
+        async move {
+            let request = Request::post(path).header("idempotency-key", "k");
+            let answer = service.call(request.body(Full::default()).unwrap()).await?;
+            let (parts, body) = answer.into_parts();
+            let body = body.collect().await.unwrap().to_bytes().to_vec();
+            Ok::<_, std::io::Error>(Got { status: parts.status, headers: parts.headers, body })
+        }
+    };
+    world.runtime.block_on(async {
+        ask("/works").await.unwrap().expect(200, "1", false);
+        ask("/works").await.unwrap().expect(200, "1", true);
+        assert_eq!(ask("/fails").await.unwrap_err().to_string(), "planted");
+        ask("/fails").await.unwrap().expect_problem(409, "outcome-unknown");
+        assert_eq!((layer.counts().ran, layer.counts().unanswered), (2, 1));
     });
 }
 

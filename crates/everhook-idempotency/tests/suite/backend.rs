@@ -151,7 +151,8 @@ mod postgres {
             let client = runtime.block_on(transaction::connect(&url));
             runtime.block_on(client.batch_execute(&format!("CREATE SCHEMA {schema}"))).unwrap();
             let joint = if url.contains('?') { '&' } else { '?' };
-            (format!("{url}{joint}options=-csearch_path%3D{schema}"), Box::new(()))
+            let named = format!("options=-csearch_path%3D{schema}&application_name={schema}");
+            (format!("{url}{joint}{named}"), Box::new(()))
         },
         open: |address, runtime: &Runtime| -> Arc<dyn Store> {
             let store = PostgresStore::new(address.parse().unwrap(), NoTls, CONNECTIONS_MAX);
@@ -164,7 +165,9 @@ mod postgres {
 #[cfg(feature = "redis")]
 mod redis {
     use super::{Arc, Kind, Store};
-    use crate::crash;
+    use crate::world::{Node, numbered, recovered};
+    use crate::{case, crash};
+    use everhook_idempotency::Settings;
     use everhook_idempotency::store::redis::RedisStore;
     use everhook_idempotency::store::redis::redis::{Client, cmd};
 
@@ -174,7 +177,11 @@ mod redis {
     /// Each database is a number of the server, which the test command gives enough of.
     pub(super) const KIND: Kind = Kind {
         name: "redis",
-        own: crash::cases,
+        own: || {
+            let mut cases = crash::cases();
+            cases.push(case(connections_that_are_cut_are_replaced));
+            cases
+        },
         create: |number, runtime| {
             let url = std::env::var(URL_VARIABLE).unwrap_or_else(|_| {
                 panic!("{URL_VARIABLE} is not set: it must be the URL of a Redis for tests")
@@ -192,4 +199,30 @@ mod redis {
             Arc::new(runtime.block_on(RedisStore::connect(client)).unwrap())
         },
     };
+
+    fn connections_that_are_cut_are_replaced(kind: Kind) {
+        let world = kind.create();
+        let node = Node::new(&world.nodes[0], Settings::default(), numbered());
+        let database = format!("db={}", world.address.rsplit('/').next().unwrap());
+        world.runtime.block_on(async {
+            node.post("1").await.expect(201, "1", false);
+            let (root, _) = world.address.rsplit_once('/').unwrap();
+            let client = Client::open(root).unwrap();
+            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            let listed: String =
+                cmd("CLIENT").arg("LIST").query_async(&mut connection).await.unwrap();
+            let own = listed.lines().filter(|line| line.split(' ').any(|word| word == database));
+            let ids: Vec<&str> = own
+                .filter_map(|line| line.split(' ').find_map(|word| word.strip_prefix("id=")))
+                .collect();
+            assert!(!ids.is_empty(), "{listed}");
+            for id in ids {
+                let mut kill = cmd("CLIENT");
+                let kill = kill.arg("KILL").arg("ID").arg(id);
+                kill.query_async::<i64>(&mut connection).await.unwrap();
+            }
+            recovered(&node).await;
+            node.post("1").await.expect(201, "1", true);
+        });
+    }
 }

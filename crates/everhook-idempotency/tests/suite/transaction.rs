@@ -38,6 +38,7 @@ pub(crate) fn sqlite_cases() -> Vec<Case> {
 pub(crate) fn postgres_cases() -> Vec<Case> {
     let mut cases = cases::<postgres::Orders>();
     cases.push(case(postgres::a_transaction_that_stays_open_stops_nobody_else));
+    cases.push(case(postgres::connections_that_are_cut_are_replaced));
     cases
 }
 
@@ -250,7 +251,7 @@ pub(crate) mod postgres {
 
     use super::{Answer, Claim, FinishError, Orders as _, answer, respond};
     use crate::backend::Kind;
-    use crate::world::{Gate, Node, claim, handler, post};
+    use crate::world::{Gate, Node, claim, handler, numbered, post};
 
     pub(crate) async fn connect(url: &str) -> Client {
         let config: Config = url.parse().unwrap();
@@ -293,6 +294,22 @@ pub(crate) mod postgres {
             }
             Ok(())
         }
+    }
+
+    pub(super) fn connections_that_are_cut_are_replaced(kind: Kind) {
+        let world = kind.create();
+        let node = Node::new(&world.nodes[0], super::rerun(), numbered());
+        world.runtime.block_on(async {
+            node.post("1").await.expect(201, "1", false);
+            // Whatever is connected through this very address.
+            let client = connect(&world.address).await;
+            let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE pid <> pg_backend_pid()
+                     AND application_name = current_setting('application_name')";
+            client.batch_execute(sql).await.unwrap();
+            crate::world::recovered(&node).await;
+            node.post("1").await.expect(201, "1", true);
+        });
     }
 
     /// The first handler holds its transaction, with the claim finished in it, far beyond its

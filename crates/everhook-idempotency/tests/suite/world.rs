@@ -224,6 +224,21 @@ pub(crate) fn short() -> Settings {
 /// What handlers have noted.
 pub(crate) type Notes = Arc<Mutex<Vec<String>>>;
 
+/// Asks until the store answers again; what fails on a dead connection is never run.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) async fn recovered(node: &Node) {
+    let runs = node.runs();
+    for number in 0.. {
+        let got = node.post(&format!("new-{number}")).await;
+        if got.status == StatusCode::CREATED {
+            assert_eq!(node.runs(), runs + 1);
+            return;
+        }
+        got.expect_problem(503, "store-unavailable");
+        assert!(number < 10, "it does not recover");
+    }
+}
+
 /// Asks with this key until the answer is another than that the first request still runs.
 pub(crate) async fn settled(node: &Node, key: &str) -> Got {
     loop {
