@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(a_lost_process_is_noticed_when_its_lease_is_over),
         case(a_lease_is_renewed_while_the_handler_runs),
         case(a_late_handler_settles_what_is_unknown),
+        case(a_late_handler_after_a_settlement_is_fenced),
         case(a_late_handler_after_a_rerun_is_fenced),
     ]
 }
@@ -200,6 +201,37 @@ fn a_late_handler_settles_what_is_unknown(kind: Kind) {
         first.await.unwrap().expect(201, "1", false);
         other.post("k").await.expect(201, "1", true);
         assert_eq!(node.runs(), 1);
+    });
+}
+
+fn a_late_handler_after_a_settlement_is_fenced(kind: Kind) {
+    let world = kind.create();
+    world.runtime.block_on(async {
+        let found = Answer { status: 201, headers: vec![], body: b"found".to_vec() };
+        for (number, settlement) in
+            [Settlement::Answer(found), Settlement::NothingHappened].into_iter().enumerate()
+        {
+            let (gate, key) = (Gate::closed(), number.to_string());
+            let node = Node::new(&world.nodes[0], unrenewed(Lapse::Unknown), gated(&gate));
+            let first = tokio::spawn(node.send(post(&key, "{}")));
+            gate.arrival().await;
+            settled(&node, &key).await.expect_problem(409, "outcome-unknown");
+            let record = node.layer.unknown(10).await.unwrap()[0].record;
+            assert_eq!(node.layer.settle(record, settlement.clone()).await, Ok(true));
+            gate.open(1);
+            let late = first.await.unwrap();
+            match settlement {
+                Settlement::Answer(_) => {
+                    late.expect(201, "found", true);
+                    node.post(&key).await.expect(201, "found", true);
+                }
+                // It did happen, and nothing of it is kept: the operator is told by the count.
+                Settlement::NothingHappened => {
+                    late.expect_problem(409, "outcome-unknown");
+                }
+            }
+            assert_eq!(node.layer.counts().fenced, 1);
+        }
     });
 }
 
