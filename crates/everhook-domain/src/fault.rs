@@ -101,11 +101,17 @@ pub enum Plant {
     DuplicateClaim,
     /// The database does not wait for the disk.
     NoSync,
+    /// What comes to a source is looked up, and remembered, before its signature is verified.
+    DedupeBeforeVerification,
+    /// What was received is remembered in a transaction before the one that makes its deliveries.
+    MarkedBeforeStored,
+    /// A dedupe key is the same for every source.
+    KeyWithoutSource,
 }
 
 impl Plant {
     /// Every plant.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::NoTokenCompare,
         Self::AnswerBeforeCommit,
         Self::InterruptionCounts,
@@ -113,6 +119,9 @@ impl Plant {
         Self::StepEarly,
         Self::DuplicateClaim,
         Self::NoSync,
+        Self::DedupeBeforeVerification,
+        Self::MarkedBeforeStored,
+        Self::KeyWithoutSource,
     ];
 
     /// The plant's name: `step-early`.
@@ -125,6 +134,9 @@ impl Plant {
             Self::StepEarly => "step-early",
             Self::DuplicateClaim => "duplicate-claim",
             Self::NoSync => "no-sync",
+            Self::DedupeBeforeVerification => "dedupe-before-verification",
+            Self::MarkedBeforeStored => "marked-before-stored",
+            Self::KeyWithoutSource => "key-without-source",
         }
     }
 

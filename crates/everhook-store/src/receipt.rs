@@ -1,5 +1,6 @@
 //! Receipts, as far as both stores treat them alike: their keys, and how they are written.
 
+use everhook_domain::fault::{self, Plant};
 use everhook_domain::id::{ReceiptId, SourceId};
 use everhook_domain::inbound::ForwardedHeaders;
 use everhook_domain::key::{KeyHash, KeySpace};
@@ -23,7 +24,8 @@ pub(crate) struct ItemKeys {
 impl ItemKeys {
     /// Those of an item that came to this source.
     pub(crate) fn of(tenant: &TenantId, source: SourceId, item: &NewReceipt) -> Self {
-        let scope = source.bits().to_be_bytes();
+        let source = if fault::planted(Plant::KeyWithoutSource) { 0 } else { source.bits() };
+        let scope = source.to_be_bytes();
         let hash = |space, key: &[u8]| KeyHash::new(space, tenant, &[&scope], key);
         let with_content = [*item.key.hash(), item.content].concat();
         Self {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use everhook_domain::attempt::Trigger;
 use everhook_domain::event::Origin;
+use everhook_domain::fault::{self, Plant};
 use everhook_domain::id::ReceiptId;
 use everhook_domain::inbound::ForwardedHeaders;
 use everhook_domain::key::KeyHash;
@@ -200,6 +201,10 @@ impl ReceiveVerb {
             released_at: None,
         };
         row.insert(tx.connection, &item.content, headers_at)?;
+        if fault::planted(Plant::MarkedBeforeStored) {
+            remember(tx, request, beginning.key, id.receipt())?;
+            tx.connection.execute_batch("COMMIT; BEGIN IMMEDIATE")?;
+        }
         if runs {
             self.outgoing.deliver(tx, index, &event, self.now)?;
         }

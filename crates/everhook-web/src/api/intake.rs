@@ -8,9 +8,9 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use everhook_domain::fault::{self, Fate, Step};
+use everhook_domain::fault::{self, Fate, Plant, Step};
 use everhook_domain::id::SourceId;
-use everhook_domain::inbound::{ForwardedHeaders, Handshake, Judgement, ReceivedItem};
+use everhook_domain::inbound::{ForwardedHeaders, Handshake, Judgement, ReceivedItem, look};
 use everhook_domain::source::{Source, SourceName};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -115,6 +115,10 @@ async fn take(
         body: held.as_ref().map(|held| held.bytes().clone()).unwrap_or_default(),
         at,
     });
+    if fault::planted(Plant::DedupeBeforeVerification) {
+        let seen = arrived.with(settings, None, look);
+        store(app, source, &arrived, seen).await?;
+    }
     let judgement = app.intake.judge(&arrived, source, app.now()).await?;
     match judgement {
         Judgement::Store(items) if items.is_empty() => Ok(intake::success(settings, false)),

@@ -219,6 +219,41 @@ mod tests {
         panic!("{} was not found: {}", plant.name(), some(&found));
     }
 
+    /// Plants a bug that only a death between two commits brings to light.
+    fn check_at_a_commit(plant: Plant, expected: &[Broken]) {
+        let _machine = alone();
+        let mut case = Case::new(&format!("crash-{}", plant.name()));
+        let mut found = Vec::new();
+        for _ in 0..20 {
+            case.world.kill();
+            let at = format!("{}:{}", Step::CommitBefore.name(), case.chance.between(4, 40));
+            let planted =
+                vec![(PLANT, OsString::from(plant.name())), (CRASH_AT, OsString::from(at))];
+            case.world.start_ready(&case.data, planted);
+            case.world.press_until_end(|_| ()).expect("it dies at a commit");
+            found.extend(case.world.recover(&case.data, Vec::new()));
+            if found.iter().any(|violation| expected.contains(&violation.broken)) {
+                return;
+            }
+        }
+        panic!("{} was not found: {}", plant.name(), some(&found));
+    }
+
+    #[test]
+    fn a_key_that_is_taken_before_the_signature_is_verified_is_found() {
+        check(Plant::DedupeBeforeVerification, &[Broken::Changed]);
+    }
+
+    #[test]
+    fn a_webhook_that_is_remembered_before_it_is_stored_is_found() {
+        check_at_a_commit(Plant::MarkedBeforeStored, &[Broken::Lost]);
+    }
+
+    #[test]
+    fn a_key_that_forgets_its_source_is_found() {
+        check(Plant::KeyWithoutSource, &[Broken::Lost]);
+    }
+
     #[test]
     fn an_interruption_that_counts_as_attempt_is_found() {
         check(Plant::InterruptionCounts, &[Broken::Numbers]);

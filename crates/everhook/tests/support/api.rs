@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::json;
 
@@ -55,9 +56,20 @@ pub(crate) struct Attempt {
     pub(crate) status_code: Option<u16>,
 }
 
+/// A receipt as the API shows it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Receipt {
+    /// The name of the source.
+    pub(crate) source: String,
+    /// The provider's id.
+    pub(crate) key: String,
+    /// The event.
+    pub(crate) event_id: String,
+}
+
 #[derive(Deserialize)]
-struct Page {
-    data: Vec<Delivery>,
+struct Page<T> {
+    data: Vec<T>,
     next_cursor: Option<String>,
 }
 
@@ -79,7 +91,7 @@ impl Api {
         (status, answer.body)
     }
 
-    fn read<T: serde::de::DeserializeOwned>(&mut self, path: &str) -> Option<T> {
+    fn read<T: DeserializeOwned>(&mut self, path: &str) -> Option<T> {
         let (status, body) = self.call(&format!("GET /api/v1{path}"), "");
         if status == 404 {
             return None;
@@ -89,10 +101,19 @@ impl Api {
         Some(read.unwrap_or_else(|error| panic!("{path}: {error}")))
     }
 
-    /// Makes an endpoint; returns its id.
-    pub(crate) fn make_endpoint(&mut self, url: &str, event_type: &str) -> String {
-        let body = json!({ "url": url, "event_types": [event_type] }).to_string();
-        let (status, body) = self.call("POST /api/v1/endpoints", &body);
+    /// Makes an endpoint for these types, or for what comes to these sources; returns its id.
+    pub(crate) fn make_endpoint(&mut self, url: &str, types: &[&str], sources: &[&str]) -> String {
+        let settings = json!({ "url": url, "event_types": types, "sources": sources });
+        self.make("POST /api/v1/endpoints", &settings)
+    }
+
+    /// Makes a source.
+    pub(crate) fn make_source(&mut self, settings: &Value) {
+        self.make("POST /api/v1/sources", settings);
+    }
+
+    fn make(&mut self, call: &str, settings: &Value) -> String {
+        let (status, body) = self.call(call, &settings.to_string());
         assert_eq!(status, 201, "{}", String::from_utf8_lossy(&body));
         let made: Value = serde_json::from_slice(&body).expect("JSON");
         made["id"].as_str().expect("an id").to_owned()
@@ -110,11 +131,20 @@ impl Api {
 
     /// The deliveries that fit the query, newest first, without their attempts.
     pub(crate) fn deliveries(&mut self, query: &str) -> Vec<Delivery> {
+        self.list(&format!("/deliveries?limit=250{query}"))
+    }
+
+    /// Every receipt, newest first.
+    pub(crate) fn receipts(&mut self) -> Vec<Receipt> {
+        self.list("/receipts?limit=250")
+    }
+
+    fn list<T: DeserializeOwned>(&mut self, list: &str) -> Vec<T> {
         let mut found = Vec::new();
         let mut cursor = String::new();
         loop {
-            let path = format!("/deliveries?limit=250{query}{cursor}");
-            let page: Page = self.read(&path).expect("the list is always there");
+            let page: Page<T> =
+                self.read(&format!("{list}{cursor}")).expect("the list is always there");
             found.extend(page.data);
             match page.next_cursor {
                 Some(next) => cursor = format!("&cursor={next}"),

@@ -229,8 +229,7 @@ impl Judge<'_> {
         }
         for accepted in self.evidence.accepted {
             let Some(body) = bytes.get(accepted.event.as_str()) else { continue };
-            let data = format!(r#""data":{}"#, accepted.planned.data());
-            if !String::from_utf8_lossy(body).contains(&data) {
+            if !accepted.planned.is_brought_by(&String::from_utf8_lossy(body)) {
                 self.note(
                     Broken::Changed,
                     format!("{}: not the publisher's bytes", accepted.event),

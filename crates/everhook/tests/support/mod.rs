@@ -12,6 +12,7 @@ pub(crate) mod chance;
 pub(crate) mod check;
 pub(crate) mod folder;
 pub(crate) mod http;
+pub(crate) mod intake;
 pub(crate) mod load;
 pub(crate) mod orders;
 pub(crate) mod receiver;

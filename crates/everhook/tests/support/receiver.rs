@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::chance::mix;
 use super::http::{Connection, Message};
+use super::intake::SIGNATURE;
 use super::now;
 
 /// How the endpoints behave.
@@ -27,6 +28,8 @@ pub(crate) enum Target {
     Refusing,
     /// Never answers: the server is to be killed when it is asked.
     Fatal,
+    /// Takes what came to the sources; refuses the first attempts of many events.
+    Handler,
 }
 
 /// How long [`Target::Slow`] takes, well within the timeout of an attempt.
@@ -42,8 +45,8 @@ const REQUESTS_MAX: usize = 64;
 
 impl Target {
     /// Every one.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Ready, Self::Flaky, Self::Slow, Self::Refusing, Self::Fatal];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Ready, Self::Flaky, Self::Slow, Self::Refusing, Self::Fatal, Self::Handler];
 
     /// Its path.
     pub(crate) const fn path(self) -> &'static str {
@@ -53,6 +56,7 @@ impl Target {
             Self::Slow => "/slow",
             Self::Refusing => "/refusing",
             Self::Fatal => "/fatal",
+            Self::Handler => "/handler",
         }
     }
 
@@ -60,8 +64,8 @@ impl Target {
     pub(crate) fn status(self, event: &str, number: u32) -> u16 {
         match self {
             Self::Ready | Self::Slow => 200,
-            Self::Flaky if number <= failures(event) => 503,
-            Self::Flaky => 204,
+            Self::Flaky | Self::Handler if number <= failures(event) => 503,
+            Self::Flaky | Self::Handler => 204,
             Self::Refusing | Self::Fatal => 500,
         }
     }
@@ -82,7 +86,8 @@ pub(crate) struct Arrival {
     pub(crate) number: u32,
     /// What it said.
     pub(crate) body: Arc<[u8]>,
-    /// Whether both id headers name the event of the body.
+    /// Whether both id headers name the event of the body; of a webhook, whether both name the same
+    /// and the provider's signature came along.
     pub(crate) ids_agree: bool,
     /// When it was read.
     pub(crate) at: Instant,
@@ -225,7 +230,11 @@ fn take(request: &Message, shared: &Shared) -> Option<Answer> {
         return Some(Answer { bytes: bytes(200), arrival: None });
     }
     let target = Target::ALL.into_iter().find(|target| target.path() == path);
-    let event = event_id(&request.body);
+    let id = request.header("webhook-id");
+    let event = match target {
+        Some(Target::Handler) => id.map(str::to_owned),
+        Some(_) | None => event_id(&request.body),
+    };
     let number = request.header("x-message-webhook-attempt").and_then(|text| text.parse().ok());
     let (Some(target), Some(event), Some(number)) = (target, event, number) else {
         shared.lock().strange.push(format!("{}: {:?}", request.start, request.body));
@@ -244,7 +253,9 @@ fn take(request: &Message, shared: &Shared) -> Option<Answer> {
         life,
         number,
         body: request.body.as_slice().into(),
-        ids_agree: names_it("webhook-id") && names_it("x-message-webhook-id"),
+        ids_agree: names_it("webhook-id")
+            && names_it("x-message-webhook-id")
+            && (target != Target::Handler || request.header(SIGNATURE).is_some()),
         at,
         answered_at: None,
     });
@@ -257,7 +268,7 @@ fn take(request: &Message, shared: &Shared) -> Option<Answer> {
             shared.wait(CLOSE_LIMIT, |state| state.over);
             return None;
         }
-        Target::Ready | Target::Flaky | Target::Slow | Target::Refusing => {}
+        Target::Ready | Target::Flaky | Target::Slow | Target::Refusing | Target::Handler => {}
     }
     let bytes = bytes(target.status(&event, number));
     Some(Answer { bytes, arrival: Some(((event, target), index)) })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::api::{Api, Delivery};
 use super::check::{self, Broken, Evidence, Life, Violation};
+use super::intake::SOURCES;
 use super::load::{Answers, Load, Said};
 use super::orders::Sort;
 use super::receiver::{Receiver, Target};
@@ -96,8 +97,14 @@ impl World {
         }
         if self.targets.is_empty() {
             let mut api = self.api();
+            for source in SOURCES {
+                api.make_source(&source.settings());
+            }
             for target in Target::ALL {
-                let id = api.make_endpoint(&self.receiver.url(target), Sort::subscription(target));
+                let (url, types) = (self.receiver.url(target), Sort::subscription(target));
+                let names = SOURCES.map(|source| source.name);
+                let sources = if types.is_none() { &names[..] } else { &[] };
+                let id = api.make_endpoint(&url, types.as_slice(), sources);
                 self.targets.insert(id, target);
             }
         }
@@ -212,6 +219,7 @@ impl World {
             let server = self.server.as_mut().expect("a running server");
             assert!(server.lives_on(LOOK_EVERY), "it died unasked:\n{}", tail(&self.log));
         };
+        self.load.name_received(&api.receipts());
         let deliveries = self.detailed(&mut api, listed);
         let accepted = &self.load.accepted()[self.judged..];
         let arrivals = self.receiver.arrivals();
