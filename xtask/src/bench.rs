@@ -1,5 +1,6 @@
 //! `cargo xtask bench …`: the whole product under load, with everything in its own process.
-//! `send` measures throughput and latency, `isolation` what endpoints in trouble cost the others.
+//! `send` measures throughput and latency, `isolation` what endpoints in trouble cost the others,
+//! `receive` how fast webhooks come in.
 //!
 //! The server is a release build of `everhook serve` with its defaults: every accepted event is
 //! synced to the disk. The generator and the receiver are this program again, built for release.
@@ -12,6 +13,7 @@ mod isolation;
 mod machine;
 mod payload;
 mod proof;
+mod receive;
 mod receiver;
 mod report;
 mod rig;
@@ -75,9 +77,19 @@ pub fn command(mut words: impl Iterator<Item = String>) -> Result<bool> {
             args.finish()?;
             isolation::run(options)
         }
+        "receive" => {
+            let options = receive::Options {
+                seconds: args.value("seconds", 15)?,
+                connections: args.value("connections", 64)?,
+                payload: args.value("payload", 1024)?,
+                receipts: args.value("receipts", 10_000_000)?,
+            };
+            args.finish()?;
+            receive::run(options)
+        }
         "generator" => generator::command(args),
         "receiver" => receiver::command(args),
-        _ => bail!("`{what}` cannot be measured; there are `send` and `isolation`"),
+        _ => bail!("`{what}` cannot be measured; there are `send`, `isolation`, `receive`"),
     }
 }
 

@@ -14,8 +14,8 @@ use crate::postgres::free_port;
 
 /// The admin token of servers that we start. It guards nothing but a server on loopback.
 const TOKEN: &str = "xtask-admin-token-for-loopback-only-0123456789";
-/// How long a server may take until it is ready.
-const START_LIMIT: Duration = Duration::from_secs(30);
+/// How long a server may take until it is ready: with ten million keys to read, some while.
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A running server. Dropping it stops it.
 #[derive(Debug)]

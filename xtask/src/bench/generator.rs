@@ -1,22 +1,27 @@
-//! The process that publishes: closed loop for throughput, open loop for latency.
+//! The process that publishes, or that is a provider and brings webhooks to a source: closed loop
+//! for throughput, open loop for latency.
 //!
 //! Closed: each connection sends its next event when the last was answered. Open: events leave by
 //! a plan, whatever became of the ones before, and their latency counts from the planned instant,
 //! so that a stalled server cannot slow its own questioner down. It writes one line per accepted
-//! event into a file (`id planned_us answered_us`) and a JSON summary to its output.
+//! event into a file (`id planned_us answered_us`) and a JSON summary to its output. The id of a
+//! webhook is the provider's.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use hmac::{Hmac, KeyInit, Mac};
 use serde_json::json;
+use sha2::Sha256;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::payload::Payloads;
+use super::payload::{self, Payloads};
 use super::{machine, now_us};
 use crate::args::Args;
 use crate::http::{self, Connection};
@@ -32,12 +37,28 @@ struct Accepted {
     answered_us: u64,
 }
 
+/// What is sent.
+#[derive(Debug)]
+enum What {
+    /// Events, with this token.
+    Publish { token: String },
+    /// Webhooks to a source, signed as Stripe signs them.
+    Bring {
+        source: String,
+        secret: String,
+        /// Their ids repeat after so many; 0: never.
+        distinct: u64,
+    },
+}
+
 /// What all connections share.
 #[derive(Debug)]
 struct Load {
     server: SocketAddr,
-    token: String,
+    what: What,
     payloads: Payloads,
+    /// Answers to webhooks that said "duplicate".
+    duplicates: RefCell<u64>,
     next: RefCell<u64>,
     accepted: RefCell<Vec<Accepted>>,
     refused: RefCell<BTreeMap<u16, u64>>,
@@ -57,11 +78,19 @@ pub fn command(mut args: Args) -> Result<bool> {
     let rate: u64 = args.value("rate", 0)?;
     let first: u64 = args.value("first", 0)?;
     let payload = args.value("payload", 1024)?;
+    let source = args.text("source")?;
+    let distinct: u64 = args.value("distinct", 0)?;
     args.finish()?;
+    let secret = std::env::var("XTASK_TOKEN").context("the variable XTASK_TOKEN is missing")?;
+    let what = match source {
+        None => What::Publish { token: secret },
+        Some(source) => What::Bring { source, secret, distinct },
+    };
     let load = Rc::new(Load {
         server,
-        token: std::env::var("XTASK_TOKEN").context("the variable XTASK_TOKEN is missing")?,
+        what,
         payloads: Payloads::new(payload)?,
+        duplicates: RefCell::default(),
         next: RefCell::new(first),
         accepted: RefCell::default(),
         refused: RefCell::default(),
@@ -141,15 +170,49 @@ impl Load {
             Some(connection) => connection,
             None => connection.insert(Connection::open(self.server).await?),
         };
-        let body = self.payloads.body(n);
-        let request = http::request("POST", "/api/v1/events", &self.token, Some(body.as_bytes()));
-        let response = connection.exchange(&request).await?;
-        if response.status != 202 {
-            return Ok(Err(response.status));
+        match &self.what {
+            What::Publish { token } => {
+                let body = self.payloads.body(n);
+                let request = http::request("POST", "/api/v1/events", token, Some(body.as_bytes()));
+                let response = connection.exchange(&request).await?;
+                if response.status != 202 {
+                    return Ok(Err(response.status));
+                }
+                let id = event_id(response.body).context("a 202 without an event id")?;
+                Ok(Ok(id.to_owned()))
+            }
+            What::Bring { source, secret, distinct } => {
+                let n = if *distinct == 0 { n } else { n % distinct };
+                let body = self.payloads.webhook(n);
+                let request = webhook(source, secret, &body)?;
+                let response = connection.exchange(&request).await?;
+                if response.status != 200 {
+                    return Ok(Err(response.status));
+                }
+                if response.body == br#"{"status":"duplicate"}"# {
+                    *self.duplicates.borrow_mut() += 1;
+                }
+                Ok(Ok(payload::webhook_id(n)))
+            }
         }
-        let id = event_id(response.body).context("a 202 without an event id")?;
-        Ok(Ok(id.to_owned()))
     }
+}
+
+/// A request as Stripe makes it.
+fn webhook(source: &str, secret: &str, body: &str) -> Result<Vec<u8>> {
+    let at = now_us() / 1_000_000;
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes())?;
+    mac.update(format!("{at}.").as_bytes());
+    mac.update(body.as_bytes());
+    let mut request = format!(
+        "POST /in/{source} HTTP/1.1\r\nhost: localhost\r\nuser-agent: Stripe/1.0\r\n\
+         content-type: application/json; charset=utf-8\r\nstripe-signature: t={at},v1="
+    );
+    for byte in mac.finalize().into_bytes() {
+        write!(request, "{byte:02x}")?;
+    }
+    write!(request, "\r\ncontent-length: {}\r\n\r\n{body}", body.len())?;
+    Ok(request.into_bytes())
 }
 
 /// The id in an answer, without reading the rest of it.
@@ -171,6 +234,7 @@ fn write(load: &Load, out: &PathBuf, began_us: u64) -> Result<()> {
     let summary = json!({
         "began_us": began_us,
         "next": *load.next.borrow(),
+        "duplicates": *load.duplicates.borrow(),
         "refused": refused.values().sum::<u64>(),
         "refused_by_status":
             refused.iter().map(|(status, count)| format!("{status}: {count}")).collect::<Vec<_>>(),

@@ -43,6 +43,19 @@ impl Payloads {
     }
 }
 
+impl Payloads {
+    /// The body of webhook number `n`.
+    pub fn webhook(&self, n: u64) -> String {
+        let id = webhook_id(n);
+        format!("{{\"id\":\"{id}\",\"type\":\"{EVENT_TYPE}\",\"data\":{}}}", self.data(n))
+    }
+}
+
+/// The provider's id of webhook number `n`.
+pub fn webhook_id(n: u64) -> String {
+    format!("evt_{n:0DIGITS$}")
+}
+
 fn frame(n: u64, filler: &str) -> String {
     format!("{{\"n\":\"{n:0DIGITS$}\",\"text\":\"{filler}\"}}")
 }

@@ -54,12 +54,29 @@ pub fn build(log: &Path) -> Result<()> {
     Ok(())
 }
 
+/// An empty folder for the server's data: below the target folder, because a temporary one may be
+/// memory, which has no syncs.
+///
+/// # Errors
+/// It cannot be emptied.
+pub fn data() -> Result<PathBuf> {
+    workspace::empty_scratch(DATA)
+}
+
 impl<'a> Rig<'a> {
     /// Starts both. The server has no endpoint yet; `payload` is the size of each event's `data`.
     ///
     /// # Errors
     /// One of them does not start.
     pub fn start(payload: usize, folder: &'a Path, log: &'a Path) -> Result<Self> {
+        Self::start_on(&data()?, payload, folder, log)
+    }
+
+    /// The same on data that is there already.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn start_on(data: &Path, payload: usize, folder: &'a Path, log: &'a Path) -> Result<Self> {
         let runtime = http::runtime()?;
         let mut receiver = Job::new(own_release())
             .args(["bench", "receiver", "--payload", &payload.to_string()])
@@ -69,9 +86,7 @@ impl<'a> Rig<'a> {
             output.lines().find_map(|line| line.strip_prefix("port ")?.parse::<u16>().ok())
         })?;
         let receiver_address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        // Below the target folder, because a temporary folder may be memory, which has no syncs.
-        let data = workspace::empty_scratch(DATA)?;
-        let server = Server::start(&release_program(), &data, log)?;
+        let server = Server::start(&release_program(), data, log)?;
         Ok(Self { runtime, server, receiver, receiver_address, folder, log, payload, next: 0 })
     }
 
@@ -144,6 +159,14 @@ impl<'a> Rig<'a> {
     /// # Errors
     /// It failed, or its output has another form.
     pub fn generate(&mut self, args: &[&str]) -> Result<Load> {
+        self.generate_with(Server::token(), args)
+    }
+
+    /// The same with another secret than the token of the API.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn generate_with(&mut self, secret: &str, args: &[&str]) -> Result<Load> {
         let out = self.folder.join("accepted");
         let job = Job::new(own_release())
             .args(["bench", "generator", "--server", &self.server.address().to_string()])
@@ -151,7 +174,7 @@ impl<'a> Rig<'a> {
             .args(["--first", &self.next.to_string(), "--out"])
             .args([&out])
             .args(args)
-            .env("XTASK_TOKEN", Server::token());
+            .env("XTASK_TOKEN", secret);
         let output = job.demand(self.log)?;
         let summary = output.lines().rev().find(|line| line.starts_with('{'));
         let summary: Value =

@@ -87,7 +87,9 @@ fn bench(run: &mut Run) -> Result<Outcome> {
     let bench = |what| Job::new(crate::workspace::cargo()).args(["xtask", "bench", what]);
     let send = run.one(bench("send").args(["--seconds", "1"]))?;
     let isolation = ["--seconds", "2", "--rounds", "1", "--backlog", "20000"];
-    Ok(send.and(run.one(bench("isolation").args(isolation))?))
+    let receive = ["--seconds", "1", "--receipts", "100000"];
+    let isolation = run.one(bench("isolation").args(isolation))?;
+    Ok(send.and(isolation).and(run.one(bench("receive").args(receive))?))
 }
 
 fn docs(run: &mut Run) -> Result<Outcome> {
