@@ -313,11 +313,13 @@ mod tests {
 
     #[test]
     fn the_median_of_the_ratios_their_spread_and_missing_arrivals_are_shown() {
-        let round = |alone: f64, beside: f64| json!({"alone_ms": {"p99": alone}, "beside_ms": {"p99": beside}});
+        let p99 = |ms: f64| json!({"p99": ms});
+        let round = |alone, beside| json!({"alone_ms": p99(alone), "beside_ms": p99(beside)});
         // The machine was slow in the second round, for both.
         let rounds = [round(2.0, 2.2), round(20.0, 19.0), round(2.0, 2.6)];
         let row = json!({
-            "name": "one of two hangs", "rounds": rounds, "missing": 0, "memory_peak_kib": 20_480,
+            "name": "one of two hangs", "rounds": rounds, "missing": 0,
+            "memory_peak_kib": 20_480,
         });
         let void = json!({"name": "other", "missing": 7});
         let table = table(&[row, void]);

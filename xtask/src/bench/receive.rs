@@ -1,10 +1,10 @@
 //! How fast webhooks come in: verified, deduplicated and on the disk before they are answered.
 //!
-//! The generator is a provider with many connections, each of which brings its next webhook when the
-//! last was answered. Nothing is forwarded: what a delivery costs is what `send` measures. Three
-//! rows: everything new; everything a duplicate; everything new again, on a store that remembers
-//! millions of receipts, which is to cost little more. A row is void unless every answer was the
-//! right one, and the newest receipts are those that were answered.
+//! The generator is a provider with many connections, each of which brings its next webhook when
+//! the last was answered. Nothing is forwarded: what a delivery costs is what `send` measures.
+//! Three rows: everything new; everything a duplicate; everything new again, on a store that
+//! remembers millions of receipts, which is to cost little more. A row is void unless every answer
+//! was the right one, and the newest receipts are those that were answered.
 
 use std::collections::HashSet;
 use std::path::Path;

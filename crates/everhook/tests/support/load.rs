@@ -147,7 +147,7 @@ impl Load {
         Poster { shared: &shared, enough: &enough, life }.run(address, &answered);
     }
 
-    /// Takes over which event each webhook has become. One without a receipt stays without an event.
+    /// Takes over which event each webhook has become. One without a receipt stays without.
     pub(crate) fn name_received(&mut self, receipts: &[Receipt]) {
         let events: HashMap<String, &str> = receipts
             .iter()

@@ -1,5 +1,5 @@
-//! What is posted: events of every sort, alone and in batches, with keys of both kinds, and webhooks
-//! of a provider.
+//! What is posted: events of every sort, alone and in batches, with keys of both kinds, and
+//! webhooks of a provider.
 
 use super::chance::Chance;
 use super::intake::{self, SOURCES, Source};
