@@ -338,8 +338,11 @@ pub(crate) mod postgres {
         let node = Node::new(&world.nodes[0], super::rerun(), slow);
         let other = node.beside(&world.nodes[1], super::rerun());
         world.runtime.block_on(async {
-            let first = tokio::spawn(node.send(post("k", "{}")));
-            gate.arrival().await;
+            let mut first = tokio::spawn(node.send(post("k", "{}")));
+            tokio::select! {
+                got = &mut first => panic!("it did not get to the gate: {got:?}"),
+                () = gate.arrival() => {}
+            }
             for turn in 2..40 {
                 let mut tries = JoinSet::new();
                 let (node, key) = ([&node, &other][turn % 2].clone(), turn.to_string());
