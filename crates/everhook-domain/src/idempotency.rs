@@ -3,8 +3,8 @@
 //! Source: the IETF draft "The Idempotency-Key HTTP Header Field" (a structured-field string, in
 //! double quotes) and common practice (the bare key). Both spellings name the same record.
 //!
-//! A verb whose effect and key commit together is remembered when it has ended, and [`verdict`] says
-//! what a second use means. A handler whose effects are its own claims its key first, and
+//! A verb whose effect and key commit together is remembered when it has ended, and [`verdict`]
+//! says what a second use means. A handler whose effects are its own claims its key first, and
 //! [`claim::decide`] says it.
 
 pub mod answer;
