@@ -5,6 +5,10 @@
 //! and offers the library forgeries of it (other body, id, timestamp, signature). The real program
 //! sends: first with one secret, then, after a rotation, with two, where a receiver that knows only
 //! the old one and a receiver that knows only the new one must both be content.
+//!
+//! And the other way round, in [`senders`]: requests that providers' official packages sign.
+
+mod senders;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -65,7 +69,8 @@ pub fn part(run: &mut Run) -> Result<Outcome> {
         }
         let before = sent.len();
         sent.extend(publish(&mut api).await?);
-        Ok(outcome.and(judge_all(&receivers, &sent, before, &[true, true]).await?))
+        outcome = outcome.and(judge_all(&receivers, &sent, before, &[true, true]).await?);
+        Ok(outcome.and(senders::judge_all(&server, &mut api, log).await?))
     })
 }
 
@@ -186,16 +191,21 @@ fn rust(log: &Path) -> Result<Job> {
     Ok(Job::new(target.join("debug/everhook-interop-rust")))
 }
 
-/// The packages are installed beside a copy of the program, so that the tree stays clean.
 fn javascript(log: &Path) -> Result<Job> {
+    node("node", "receiver.mjs", log)
+}
+
+/// A program of one of the folders of `interop`. Its packages are installed beside a copy of it, so
+/// that the tree stays clean.
+fn node(part: &str, program: &str, log: &Path) -> Result<Job> {
     install::need("node", &["nodejs"], log)?;
     let npm = install::need("npm", &["npm"], log)?;
-    let folder = workspace::empty_scratch("interop-node")?;
-    for name in ["package.json", "package-lock.json", "receiver.mjs"] {
-        std::fs::copy(source().join("node").join(name), folder.join(name))?;
+    let folder = workspace::empty_scratch(&format!("interop-{part}"))?;
+    for name in ["package.json", "package-lock.json", program] {
+        std::fs::copy(source().join(part).join(name), folder.join(name))?;
     }
     Job::new(npm).args(["ci", "--no-audit", "--no-fund"]).dir(&folder).demand(log)?;
-    Ok(Job::new("node").args(["receiver.mjs"]).dir(&folder))
+    Ok(Job::new("node").args([program]).dir(&folder))
 }
 
 fn python(log: &Path) -> Result<Job> {
