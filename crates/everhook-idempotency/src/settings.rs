@@ -56,8 +56,9 @@ impl Default for Settings {
 
 /// The shortest and the longest lease.
 const LEASE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60 * 60));
-/// The longest time for which answers are remembered.
-const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+/// The shortest and the longest time for which answers are remembered.
+const TTL: (Duration, Duration) =
+    (Duration::from_millis(1), Duration::from_secs(366 * 24 * 60 * 60));
 
 /// Everything that is wrong with settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,7 +80,7 @@ impl Settings {
                 "lease: between 50 milliseconds and one hour",
             ),
             (self.handler_max >= self.lease, "handler_max: at least the lease"),
-            (!self.ttl.is_zero() && self.ttl <= TTL_MAX, "ttl: above zero, at most 366 days"),
+            ((TTL.0..=TTL.1).contains(&self.ttl), "ttl: between one millisecond and 366 days"),
             (self.account_keys_max > 0, "account_keys_max: at least 1"),
             (self.account_bytes_max > 0, "account_bytes_max: at least 1"),
         ];
@@ -116,7 +117,8 @@ mod tests {
         check(|settings| settings.lease = ms(49), "lease");
         check(|settings| settings.lease = s(3_601), "lease");
         check(|settings| settings.handler_max = s(29), "handler_max");
-        check(|settings| settings.ttl = ms(0), "ttl");
+        check(|settings| settings.ttl = ms(1), "");
+        check(|settings| settings.ttl = Duration::from_micros(999), "ttl");
         check(|settings| settings.ttl = s(u64::MAX), "ttl");
         check(|settings| settings.methods.clear(), "methods");
         check(|settings| settings.methods.push(Method::GET), "methods: GET");

@@ -42,7 +42,10 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// Where the clock is the test's.
 pub(crate) fn own_cases() -> Vec<Case> {
-    vec![case(acceptance_11_an_answer_lives_to_the_millisecond)]
+    vec![
+        case(acceptance_11_an_answer_lives_to_the_millisecond),
+        case(what_is_over_is_cleared_away_now_and_then),
+    ]
 }
 
 fn acceptance_01_of_two_hundred_at_once_one_runs(kind: Kind) {
@@ -232,6 +235,23 @@ fn acceptance_11_an_answer_lives_to_the_millisecond(_: Kind) {
         }
         stop.store(true, Ordering::SeqCst);
         cleaning.await.unwrap();
+    });
+}
+
+fn what_is_over_is_cleared_away_now_and_then(_: Kind) {
+    let clock = Arc::new(SetClock::default());
+    let as_clock: Arc<dyn Clock> = Arc::<SetClock>::clone(&clock);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::with_clock(as_clock));
+    let settings = Settings { ttl: Duration::from_millis(10), ..Settings::default() };
+    let node = Node::new(&store, settings, numbered());
+    runtime().block_on(async {
+        // Each answer is over after ten further ones, and every 64th handler clears away.
+        for number in 0..640 {
+            clock.0.fetch_add(1, Ordering::SeqCst);
+            node.post(&number.to_string()).await;
+        }
+        clock.0.fetch_add(10, Ordering::SeqCst);
+        assert_eq!(store.clean(1_000).await, Ok(10));
     });
 }
 
