@@ -36,6 +36,7 @@ pub fn router(store: Arc<dyn Store>, settings: WebSettings) -> Router {
         .route("/api/v1/events", post(events::publish).get(events::list))
         .route("/api/v1/events/batch", post(events::publish_batch))
         .route("/api/v1/events/{id}", get(events::read))
+        .route("/api/v1/events/{id}/body", get(events::body))
         .route("/api/v1/events/{id}/replay", post(events::replay))
         .route("/api/v1/endpoints", post(endpoints::create).get(endpoints::list))
         .route(

@@ -15,8 +15,8 @@ Environment:
   EVERHOOK_SECTION_KEY  sets section.key, as EVERHOOK_DELIVERY_TIMEOUT=5s; see `config default`
   EVERHOOK_CONFIG       the configuration file, as --config
   EVERHOOK_ADMIN_TOKEN  sets the admin token of the server anew (32 or more characters)
-  EVERHOOK_SERVER       the server that `send` talks to, as --server
-  EVERHOOK_TOKEN        the token that `send` uses, as --token
+  EVERHOOK_SERVER       the server that `send` and `listen` talk to, as --server
+  EVERHOOK_TOKEN        the token that they use, as --token
 
 Exit codes:
   0  done
@@ -54,6 +54,9 @@ pub(crate) enum Command {
     /// Publish an event to a running server
     #[command(after_help = SEND_EXAMPLES)]
     Send(SendArgs),
+    /// Bring the webhooks that a source receives to a program on this machine, while developing
+    #[command(after_help = LISTEN_EXAMPLES)]
+    Listen(ListenArgs),
     /// Show and check the configuration
     #[command(subcommand, disable_help_subcommand = true)]
     Config(ConfigCommand),
@@ -142,6 +145,35 @@ pub(crate) struct SendArgs {
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
     /// Print the server's answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const LISTEN_EXAMPLES: &str = "\
+It begins with what comes in from now on, once for each event, and changes nothing on the server:
+endpoints get theirs as well, and what your program answers is only shown. Bodies come byte for byte
+with the provider's headers and `webhook-id`; credentials among them are left out. Ctrl-C ends it.
+
+Examples:
+  everhook listen --source shop --to http://localhost:3000/hook
+  everhook listen --source shop --to http://localhost:3000/hook --json";
+
+/// `everhook listen`
+#[derive(Debug, Args)]
+pub(crate) struct ListenArgs {
+    /// The source, by its name or id
+    #[arg(long, value_name = "NAME")]
+    pub(crate) source: String,
+    /// Where your program takes webhooks
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: String,
+    /// The server [default: EVERHOOK_SERVER, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// A token that may read [default: EVERHOOK_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// Print JSON, one object a webhook
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -7,24 +7,29 @@ mod server_url;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 use tokio::time;
 
+use crate::environment::Environment;
 use crate::exit::{Exit, Failure};
 pub(crate) use server_url::ServerUrl;
 
 /// How long a request may take, from name resolution to the end of the answer.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The largest answer that is read: a page of 250 deliveries is far smaller.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// The largest answer that is read: any body that a source takes.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// How long a request waits before it is sent again; one more than these are sent.
 const RESEND_AFTER: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(3)];
 /// The longest wait that a server's `Retry-After` can ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+
+const SERVER_VARIABLE: &str = "EVERHOOK_SERVER";
+const TOKEN_VARIABLE: &str = "EVERHOOK_TOKEN";
+const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const USER_AGENT: HeaderValue =
@@ -99,6 +104,32 @@ impl From<NoAnswer> for Failure {
 }
 
 impl Client {
+    /// A client for the server and the token that were given, or that the environment names.
+    ///
+    /// # Errors
+    /// There is no token, or one of them cannot be used.
+    pub(crate) fn find(
+        server: Option<&str>,
+        token: Option<&str>,
+        environment: &Environment,
+    ) -> Result<Self, Failure> {
+        let (from, server) = match (server, environment.get(SERVER_VARIABLE)?) {
+            (Some(server), _) => ("--server", server),
+            (None, Some(server)) => (SERVER_VARIABLE, server),
+            (None, None) => ("--server", SERVER_DEFAULT),
+        };
+        let server: ServerUrl =
+            server.parse().map_err(|error| Failure::usage(format!("{from}: {error}")))?;
+        let token = token.or(environment.get(TOKEN_VARIABLE)?);
+        let token = token.ok_or_else(|| {
+            Failure::usage(format!(
+                "no token: set {TOKEN_VARIABLE} to the token that the server printed at its first \
+                 start, or to its EVERHOOK_ADMIN_TOKEN"
+            ))
+        })?;
+        Self::new(server, token)
+    }
+
     /// A client with this token.
     ///
     /// # Errors
@@ -116,41 +147,10 @@ impl Client {
     /// # Errors
     /// [`NoAnswer`].
     pub(crate) async fn send(&self, call: &Call) -> Result<Answer, NoAnswer> {
-        let deadline = time::sleep(DEADLINE);
-        tokio::pin!(deadline);
-        let stream = tokio::select! {
-            stream = connection::open(&self.server) => stream.map_err(NoAnswer::Unreachable)?,
-            () = &mut deadline => return Err(NoAnswer::Unreachable(self.late())),
-        };
-        tokio::select! {
-            answer = self.exchange(stream, call) => {
-                let lost = |error| format!("the answer of {} was lost: {error}", self.server);
-                answer.map_err(|error| NoAnswer::Lost(lost(error)))
-            }
-            () = &mut deadline => Err(NoAnswer::Lost(self.late())),
-        }
-    }
-
-    fn late(&self) -> String {
-        format!("{} has not answered within {} s", self.server, DEADLINE.as_secs())
-    }
-
-    async fn exchange(
-        &self,
-        stream: connection::Connection,
-        call: &Call,
-    ) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // Ends with this function, which owns it.
-        let mut driver = JoinSet::new();
-        driver.spawn(connection);
-        let response = sender.send_request(self.request(call)?).await?;
-        let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
-        let retry_after = head.headers.get(header::RETRY_AFTER);
-        let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-        Ok(Answer { status: head.status, body, retry_after: retry_after.map(Duration::from_secs) })
+        let request = self.request(call).map_err(|error| {
+            NoAnswer::Unreachable(format!("the request cannot be written: {error}"))
+        })?;
+        ask(&self.server, request).await
     }
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, http::Error> {
@@ -196,7 +196,72 @@ impl Client {
     }
 }
 
+/// Brings bytes with these headers to a place that is no Everhook server.
+///
+/// # Errors
+/// [`NoAnswer`].
+pub(crate) async fn bring(
+    to: &ServerUrl,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<StatusCode, NoAnswer> {
+    let path = if to.base_path().is_empty() { "/" } else { to.base_path() };
+    let request = Request::builder().method(Method::POST).uri(path);
+    let mut request =
+        request.header(header::HOST, to.authority()).body(Full::new(body)).map_err(|error| {
+            NoAnswer::Unreachable(format!("the request cannot be written: {error}"))
+        })?;
+    request.headers_mut().extend(headers);
+    Ok(ask(to, request).await?.status)
+}
+
+async fn ask(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<Answer, NoAnswer> {
+    let late = || format!("{server} has not answered within {} s", DEADLINE.as_secs());
+    let deadline = time::sleep(DEADLINE);
+    tokio::pin!(deadline);
+    let stream = tokio::select! {
+        stream = connection::open(server) => stream.map_err(NoAnswer::Unreachable)?,
+        () = &mut deadline => return Err(NoAnswer::Unreachable(late())),
+    };
+    tokio::select! {
+        answer = exchange(stream, request) => {
+            let lost = |error| format!("the answer of {server} was lost: {error}");
+            answer.map_err(|error| NoAnswer::Lost(lost(error)))
+        }
+        () = &mut deadline => Err(NoAnswer::Lost(late())),
+    }
+}
+
+async fn exchange(
+    stream: connection::Connection,
+    request: Request<Full<Bytes>>,
+) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // Ends with this function, which owns it.
+    let mut driver = JoinSet::new();
+    driver.spawn(connection);
+    let response = sender.send_request(request).await?;
+    let (head, body) = response.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
+    let retry_after = head.headers.get(header::RETRY_AFTER);
+    let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+    Ok(Answer { status: head.status, body, retry_after: retry_after.map(Duration::from_secs) })
+}
+
 impl Answer {
+    /// The body as it is, if the server did what it was asked.
+    ///
+    /// # Errors
+    /// As [`Self::accepted`].
+    pub(crate) fn bytes(self) -> Result<Bytes, Failure> {
+        if self.status.is_success() {
+            return Ok(self.body);
+        }
+        let json = serde_json::from_slice(&self.body).ok();
+        Err(Failure::new(Exit::Refused, self.problem(json.as_ref())))
+    }
+
     /// Whether the server asks for another try.
     fn is_busy(&self) -> bool {
         matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)

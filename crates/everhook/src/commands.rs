@@ -2,5 +2,6 @@
 
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod listen;
 pub(crate) mod send;
 pub(crate) mod serve;

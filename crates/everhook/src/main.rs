@@ -65,6 +65,7 @@ fn run(command: &Command, environment: &Environment) -> Result<(), Failure> {
         Command::Serve(args) => commands::serve::run(args, environment),
         Command::Demo(args) => commands::demo::run(args, environment),
         Command::Send(args) => commands::send::run(args, environment),
+        Command::Listen(args) => commands::listen::run(args, environment),
         Command::Config(command) => commands::config::run(command, environment),
     }
 }

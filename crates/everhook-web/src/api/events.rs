@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use everhook_domain::event::{EventType, NewEvent, Origin, data_of_stored};
@@ -14,7 +15,7 @@ use everhook_store::{
     AcceptedEvent, Directory, EventDetail, EventQuery, EventRecord, Publish, Published, SentAgain,
     Targets,
 };
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
 use super::Named;
@@ -157,6 +158,23 @@ pub(super) async fn read(
     let shown = ShownEvent { headers, body, ..ShownEvent::new(&record, &admitted.directory) };
     Ok(answer::ok(&shown))
 }
+
+/// `GET /api/v1/events/{id}/body`: the bytes that are sent to endpoints, whatever they are.
+pub(super) async fn body(
+    State(app): State<Arc<App>>,
+    id: Named<kind::Event>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let admitted = app.admit(request.headers())?;
+    Query::parse(request.uri().query(), &[]).check()?;
+    let found = app.store.event(admitted.caller.tenant, id.id()?).await;
+    let found = found.map_err(|error| app.problem(&error))?;
+    let EventDetail { body, .. } = found.ok_or_else(|| Problem::not_found("event"))?;
+    Ok(answer::response(StatusCode::OK, BYTES, Body::from(body)))
+}
+
+/// Foreign bytes: no program may take them for something to show or run.
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 
 /// A stored event as it is shown. In lists it has neither headers nor body.
 #[derive(Debug, Serialize)]

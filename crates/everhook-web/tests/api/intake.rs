@@ -421,3 +421,22 @@ async fn twilio_is_answered_in_its_own_words() {
         assert_eq!(api.rows("/api/v1/receipts").await[0]["duplicates"], duplicates);
     }
 }
+
+#[tokio::test]
+async fn the_bytes_of_an_event_are_given_as_they_are() {
+    let api = Api::new();
+    api.source(&json!({"name": "any", "kind": "none"})).await;
+    for body in [&b" {\"a\": 1.0}\n"[..], b"<script>", b"\x00\xff\xfe", b""] {
+        let came = api.raw("POST", "/in/any", &[], body).await;
+        assert_eq!(came.status, 200);
+        let event = api.rows("/api/v1/receipts").await[0]["event_id"].clone();
+        let path = format!("/api/v1/events/{}/body", event.as_str().expect("an id"));
+        let reply = api.get(&path).await;
+        assert_eq!((reply.status, &reply.body[..]), (200, body));
+        assert_eq!(reply.header("content-type"), Some("application/octet-stream"));
+        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(api.raw("GET", &path, &[], b"").await.status, 401);
+    }
+    let unknown = api.get("/api/v1/events/evt_00000000000000000000000000/body").await;
+    assert_eq!((unknown.status, unknown.slug().as_str()), (404, "not-found"));
+}

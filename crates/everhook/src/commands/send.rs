@@ -7,16 +7,13 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cli::SendArgs;
-use crate::client::{Call, Client, ServerUrl};
+use crate::client::{Call, Client};
 use crate::config;
 use crate::entropy;
 use crate::environment::Environment;
 use crate::exit::Failure;
 use crate::output;
 
-const SERVER_VARIABLE: &str = "EVERHOOK_SERVER";
-const TOKEN_VARIABLE: &str = "EVERHOOK_TOKEN";
-const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 const PATH: &str = "/api/v1/events";
 /// Random bytes in a key that was not given.
 const KEY_BYTES: usize = 16;
@@ -36,7 +33,7 @@ struct Body<'a> {
 /// Wrong input, or the server was not reached or refused.
 pub(crate) fn run(args: &SendArgs, environment: &Environment) -> Result<(), Failure> {
     config::check_names(&environment.ours).map_err(Failure::usage)?;
-    let client = client(args, environment)?;
+    let client = Client::find(args.server.as_deref(), args.token.as_deref(), environment)?;
     let data = data(&args.data)?;
     let body = Body {
         r#type: &args.event_type,
@@ -56,24 +53,6 @@ pub(crate) fn run(args: &SendArgs, environment: &Environment) -> Result<(), Fail
         .map_err(|error| Failure::failed(format!("the runtime does not start: {error}")))?;
     let event = runtime.block_on(client.send_until_answered(&call))?.accepted()?;
     output::line(if args.json { event.to_string() } else { in_words(&event) })
-}
-
-fn client(args: &SendArgs, environment: &Environment) -> Result<Client, Failure> {
-    let (from, server) = match (&args.server, environment.get(SERVER_VARIABLE)?) {
-        (Some(server), _) => ("--server", server.as_str()),
-        (None, Some(server)) => (SERVER_VARIABLE, server),
-        (None, None) => ("--server", SERVER_DEFAULT),
-    };
-    let server: ServerUrl =
-        server.parse().map_err(|error| Failure::usage(format!("{from}: {error}")))?;
-    let token = args.token.as_deref().or(environment.get(TOKEN_VARIABLE)?);
-    let token = token.ok_or_else(|| {
-        Failure::usage(format!(
-            "no token: set {TOKEN_VARIABLE} to the token that the server printed at its first \
-             start, or to its EVERHOOK_ADMIN_TOKEN"
-        ))
-    })?;
-    Client::new(server, token)
 }
 
 /// Reads `JSON`, `@FILE` or `-`. The bytes stay as they are.

@@ -24,6 +24,7 @@ fn help_of_every_command() {
         ("help-serve.txt", &["serve", "--help"]),
         ("help-demo.txt", &["demo", "--help"]),
         ("help-send.txt", &["send", "--help"]),
+        ("help-listen.txt", &["listen", "--help"]),
         ("help-config.txt", &["config", "--help"]),
         ("help-config-check.txt", &["config", "check", "--help"]),
         ("help-config-default.txt", &["config", "default", "--help"]),

@@ -21,6 +21,7 @@
 mod config;
 mod demo;
 mod help;
+mod listen;
 mod process;
 mod receive;
 mod receivers;
