@@ -118,7 +118,10 @@ mod sqlite {
 
     pub(super) const KIND: Kind = Kind {
         name: "sqlite",
-        own: || [transaction::sqlite_cases(), crash::cases()].into_iter().flatten().collect(),
+        own: || {
+            let cases = [transaction::sqlite_cases(), crash::cases(), crash::transaction_cases()];
+            cases.into_iter().flatten().collect()
+        },
         create: |number, _| {
             let folder = Folder::create(number);
             let address = folder.0.join("keys.db").to_str().unwrap().to_owned();
@@ -142,7 +145,10 @@ mod postgres {
     /// Each database is a schema of its own, which is gone with the server.
     pub(super) const KIND: Kind = Kind {
         name: "postgres",
-        own: || [transaction::postgres_cases(), crash::cases()].into_iter().flatten().collect(),
+        own: || {
+            let cases = [transaction::postgres_cases(), crash::cases(), crash::transaction_cases()];
+            cases.into_iter().flatten().collect()
+        },
         create: |number, runtime| {
             let url = std::env::var(URL_VARIABLE).unwrap_or_else(|_| {
                 panic!("{URL_VARIABLE} is not set: it must be the URL of a PostgreSQL for tests")

@@ -14,12 +14,18 @@ use crate::{Case, case};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
-        case(acceptance_02_killed_with_the_effect_in_one_transaction),
         case(acceptance_03_killed_with_the_effect_apart),
+        case(acceptance_03_killed_while_a_key_is_freed),
         case(acceptance_03_what_is_unknown_is_settled),
         case(acceptance_04_an_owner_that_stood_still_is_fenced),
         case(acceptance_04_an_owner_that_stood_still_settles_what_is_unknown),
     ]
+}
+
+/// For stores that know a transaction of the handler's.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn transaction_cases() -> Vec<Case> {
+    vec![case(acceptance_02_killed_with_the_effect_in_one_transaction)]
 }
 
 /// Every step of a request at which a process can die.
@@ -183,12 +189,8 @@ fn closest(kind: Kind) -> &'static str {
     if kind.name == "redis" { "apart" } else { "together" }
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 fn acceptance_02_killed_with_the_effect_in_one_transaction(kind: Kind) {
-    // Redis knows no transaction of the handler's: there is nothing to be shown, and the cases with
-    // an effect apart show what holds.
-    if closest(kind) == "apart" {
-        return;
-    }
     for step in STEPS {
         let scene = Scene::new(kind, "together", "rerun");
         scene.crash(step);
@@ -220,6 +222,20 @@ fn acceptance_03_killed_with_the_effect_apart(kind: Kind) {
         assert_eq!(scene.orders(false), orders, "{step}: {done} when it died");
         assert!(server.settled().starts_with(&format!("HTTP/1.1 {status}")), "{step}");
         assert_eq!(scene.orders(false), orders, "{step}");
+    }
+}
+
+fn acceptance_03_killed_while_a_key_is_freed(kind: Kind) {
+    for (step, expected) in
+        [("release:before", "outcome-unknown"), ("release:after", "nothing happened")]
+    {
+        let scene = Scene::new(kind, "none", "unknown");
+        scene.crash(step);
+        let server = scene.start("none");
+        for _ in 0..2 {
+            let answer = server.settled();
+            assert!(answer.contains(expected), "{step}: {answer}");
+        }
     }
 }
 

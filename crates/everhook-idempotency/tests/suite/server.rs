@@ -37,7 +37,7 @@ pub(crate) struct Serve {
     /// The kind of store, and where it is.
     pub(crate) kind: String,
     pub(crate) address: String,
-    /// `apart` or `together`.
+    /// `apart`, `together`, or `none` for a handler that says that nothing happened.
     pub(crate) effect: String,
     /// `unknown` or `rerun`.
     pub(crate) lapse: String,
@@ -139,18 +139,20 @@ async fn sell(serve: &Serve, claim: &Claim) -> Response<Body> {
     if serve.halt.starts_with("renew") {
         std::future::pending::<()>().await;
     }
-    let sold = if serve.effect == "apart" {
-        note(Path::new(&serve.ledger));
-        true
-    } else {
-        together(serve, claim).await
+    let sold = match serve.effect.as_str() {
+        "apart" => {
+            note(Path::new(&serve.ledger));
+            true
+        }
+        "none" => false,
+        _ => together(serve, claim).await,
     };
     reach(&serve.halt, "effect:after").await;
     if sold {
         return text(201, "sold");
     }
     claim.nothing_happened();
-    text(500, "rolled back")
+    text(500, "nothing happened")
 }
 
 /// One order in the file, on the disk.

@@ -8,9 +8,11 @@ use axum::body::Body;
 use everhook_idempotency::{Answer, Claim, FinishError, Lapse, Settings};
 use http::{HeaderMap, Response};
 
+use crate::Case;
 use crate::backend::{Backend, Kind};
+#[cfg(feature = "postgres")]
+use crate::case;
 use crate::world::{Gate, Handler, Node, claim, handler, post, settled, short, text};
-use crate::{Case, case};
 
 /// What a database must do for these cases.
 pub(crate) trait Orders: Clone + Send + Sync + 'static {
