@@ -99,7 +99,7 @@ mod tests {
         for (content_type, body, right) in [
             (FORM, one, true),
             ("Multipart/Form-Data;BOUNDARY=\"@\"", one, true),
-            (FORM, "preamble\n--@  \ncontent-disposition:form-data; name=\"a\"\n\nx\n--@--", true),
+            (FORM, "--@  \ncontent-disposition:form-data; name=\"a\"\n\nx\n--@--", true),
             ("multipart/mixed; boundary=@", one, false),
             (FORM, &one.replace("\nx\n", "\ny\n"), false),
             (FORM, &one.replace("\"a\"", "\"b\""), false),
@@ -107,6 +107,9 @@ mod tests {
             (FORM, &one.replace("\n\nx", "\nContent-Type: text/plain\n\nx"), false),
             (FORM, &one.replace("--@--", "--@\n\n\n--@--"), false),
             (FORM, &one.replace("--@--", ""), false),
+            (FORM, &format!("before\n{one}"), false),
+            (FORM, &format!("{one}after"), false),
+            (FORM, &format!("{one}\n"), true),
         ] {
             assert_eq!(same(content_type, body), right, "{content_type}\n{body}");
         }

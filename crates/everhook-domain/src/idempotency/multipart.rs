@@ -36,11 +36,13 @@ impl Part<'_> {
 pub(super) fn parse<'a>(content_type: &[u8], body: &'a [u8]) -> Option<Message<'a>> {
     let (content_type, boundary) = read_content_type(content_type)?;
     let delimiter = [b"--", boundary.as_bytes()].concat();
-    let mut rest = after_first(body, &delimiter)?;
+    // Text before the first delimiter or after the last one belongs to no part, and a comparison
+    // by the parts would not see it.
+    let mut rest = body.strip_prefix(delimiter.as_slice())?;
     let mut parts = Vec::new();
     loop {
-        if rest.starts_with(b"--") {
-            return Some(Message { content_type, parts });
+        if let Some(end) = rest.strip_prefix(b"--") {
+            return end.trim_ascii().is_empty().then_some(Message { content_type, parts });
         }
         let begin = rest.iter().position(|byte| !matches!(byte, b' ' | b'\t'))?;
         rest = rest[begin..].strip_prefix(b"\r\n")?;
@@ -76,14 +78,6 @@ fn read_content_type(value: &[u8]) -> Option<(Vec<u8>, String)> {
     }
     let boundary = boundary.filter(|text| (1..=BOUNDARY_CHARS_MAX).contains(&text.len()))?;
     Some((kept.into_bytes(), boundary))
-}
-
-/// What follows the first delimiter, which begins the body or a line of it.
-fn after_first<'a>(body: &'a [u8], delimiter: &[u8]) -> Option<&'a [u8]> {
-    match body.strip_prefix(delimiter) {
-        Some(rest) => Some(rest),
-        None => until(body, delimiter).map(|(_, rest)| rest),
-    }
 }
 
 /// What stands before the next line that begins with the delimiter, and what after it.
