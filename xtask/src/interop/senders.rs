@@ -98,7 +98,10 @@ mod tests {
     use super::*;
 
     fn lines() -> Vec<Value> {
-        let answered = |(case, status, word): &(&str, u64, &str)| json!({"kind": "stripe", "case": case, "status": status, "answer": word});
+        let answered = |(case, status, word): &(&str, u64, &str)| {
+            let kind = "stripe";
+            json!({"kind": kind, "case": case, "status": status, "answer": word})
+        };
         CASES.iter().chain(&CASES).map(answered).collect()
     }
 
@@ -123,7 +126,7 @@ mod tests {
     fn each_fault_of_a_receipt_is_found() {
         let good = json!({"status": "accepted", "duplicates": 1});
         judge_receipts(&[good.clone(), good.clone()]).unwrap();
-        assert!(judge_receipts(&[good.clone()]).is_err());
+        assert!(judge_receipts(std::slice::from_ref(&good)).is_err());
         for (member, value) in [("status", json!("conflict")), ("duplicates", json!(0))] {
             let mut bad = good.clone();
             bad[member] = value;

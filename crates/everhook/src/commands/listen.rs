@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use everhook_domain::time::{Clock, SystemClock};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::Instant;
 
 use crate::cli::ListenArgs;
 use crate::client::{self, Call, Client, ServerUrl};
@@ -64,7 +64,8 @@ pub(crate) fn run(args: &ListenArgs, environment: &Environment) -> Result<(), Fa
         .map_err(|error| Failure::failed(format!("the runtime does not start: {error}")))?;
     runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
-        let listener = Listener { args, client, to };
+        let clock = SystemClock::start();
+        let listener = Listener { args, client, to, clock };
         tokio::select! {
             _ = stop.next() => Ok(()),
             listened = listener.listen() => listened,
@@ -76,6 +77,7 @@ struct Listener<'a> {
     args: &'a ListenArgs,
     client: Client,
     to: ServerUrl,
+    clock: SystemClock,
 }
 
 impl Listener<'_> {
@@ -153,9 +155,9 @@ impl Listener<'_> {
         let path = format!("/api/v1/events/{}", receipt.event_id);
         let event: Event = self.read(&path).await?;
         let body = self.client.send(&Call::get(format!("{path}/body"))).await?.bytes()?;
-        let began = Instant::now();
+        let began = self.clock.monotonic();
         let brought = client::bring(&self.to, headers(&event, &receipt.event_id), body).await;
-        let took = began.elapsed();
+        let took = self.clock.monotonic().saturating_sub(began);
         match brought {
             Ok(status) => self.say(receipt, status.as_str(), Some(took)),
             Err(error) => self.say(receipt, &error.to_string(), Some(took)),
