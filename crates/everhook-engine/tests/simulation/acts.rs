@@ -148,7 +148,7 @@ fn check_refusal(world: &World, deed: Deed, endpoint: EndpointId, refusal: Refus
 }
 
 /// Sending an event again everywhere is refused only if every endpoint that it went to is gone.
-fn check_refusal_of_all(world: &World, event: EventId, refusal: Refusal, from: u64) {
+pub(crate) fn check_refusal_of_all(world: &World, event: EventId, refusal: Refusal, from: u64) {
     let book = world.book();
     let told = book.accepted.get(&event).and_then(|told| told.targets.as_ref());
     let all_gone = |targets: &Vec<EndpointId>| targets.iter().all(|to| was_gone(&book, *to, from));

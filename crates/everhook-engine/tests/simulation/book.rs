@@ -9,6 +9,8 @@ use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::secret::Secret;
 use everhook_domain::time::Timestamp;
 
+use crate::receipts::Ledger;
+
 /// An endpoint's secrets, newest first, with the instant from which on they sign no more.
 pub(crate) type Secrets = Vec<(Secret, Option<Timestamp>)>;
 
@@ -24,13 +26,17 @@ pub(crate) struct Book {
     /// The events that a caller was told of.
     pub(crate) accepted: BTreeMap<EventId, Accepted>,
     /// The last event that a caller was told of for a source event ID.
-    pub(crate) sources: BTreeMap<String, EventId>,
+    pub(crate) source_event_ids: BTreeMap<String, EventId>,
     /// The nonces of each call to publish, by its number.
     pub(crate) calls: BTreeMap<usize, Vec<usize>>,
     /// What was answered under an idempotency key, and until when that holds, if it is known.
     pub(crate) keys: BTreeMap<String, (Vec<u8>, Option<Timestamp>)>,
     /// By their number in the receivers' names.
     pub(crate) endpoints: Vec<EndpointBook>,
+    /// By their place in the profile.
+    pub(crate) sources: Vec<SourceBook>,
+    /// What was received.
+    pub(crate) ledger: Ledger,
     /// What was done to deliveries.
     pub(crate) acts: Vec<ActBook>,
     /// How each process ended, by generation less one.
@@ -121,7 +127,8 @@ impl Publication {
 pub(crate) struct Accepted {
     /// When, in the order of things.
     pub(crate) order: u64,
-    /// What was published; `None` where a duplicate named an event whose own answer was lost.
+    /// What was published; `None` where a duplicate named an event whose own answer was lost, and
+    /// of an event that was received.
     pub(crate) nonce: Option<usize>,
     /// How many deliveries it was given.
     pub(crate) deliveries: u32,
@@ -162,6 +169,39 @@ impl EndpointBook {
     /// The state in force.
     pub(crate) fn state(&self) -> Option<EndpointState> {
         self.states.last().map(|(_, _, state)| *state)
+    }
+}
+
+/// One source.
+#[derive(Debug)]
+pub(crate) struct SourceBook {
+    /// The secrets that verify; `None` while a change of them is on its way, or was lost.
+    pub(crate) secrets: Option<Vec<String>>,
+    /// How many changes of them have begun.
+    changes: u32,
+    /// What its provider signs with.
+    pub(crate) signing: String,
+    /// When letters were signed whose bytes do not change, by their number.
+    pub(crate) signed_at: BTreeMap<usize, Timestamp>,
+}
+
+impl SourceBook {
+    /// With its first secret.
+    pub(crate) fn new(secret: String) -> Self {
+        let secrets = Some(vec![secret.clone()]);
+        Self { secrets, changes: 0, signing: secret, signed_at: BTreeMap::new() }
+    }
+
+    /// A change of the secrets begins: until its answer is there nobody knows which of them verify.
+    /// Gives the number of the change, and what was known.
+    pub(crate) fn begin_change(&mut self) -> (u32, Option<Vec<String>>) {
+        self.changes += 1;
+        (self.changes, self.secrets.take())
+    }
+
+    /// What is known after a change; nothing if another one began meanwhile.
+    pub(crate) fn end_change(&mut self, number: u32, secrets: Option<Vec<String>>) {
+        self.secrets = secrets.filter(|_| self.changes == number);
     }
 }
 

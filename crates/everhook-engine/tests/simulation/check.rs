@@ -1,22 +1,24 @@
 //! The end of a world: everything that was accepted is there, and has ended as it must.
 
 use everhook_domain::endpoint::EndpointState;
+use everhook_domain::event::Origin;
 use everhook_domain::id::{EndpointId, EventId};
 use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
-    DeliveryDetail, DeliveryQuery, EventDetail, EventQuery, PageRequest, Reading,
+    DeliveryDetail, DeliveryQuery, EventDetail, EventQuery, PageRequest, Reading, ReceiptRecord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::book::{Accepted, Book, Request, nonce_of};
 use crate::client::tenant;
 use crate::world::World;
-use crate::{delivery, system, timing};
+use crate::{delivery, received, system, timing};
 
 /// What the store holds in the end.
 struct Stock {
     events: Vec<EventDetail>,
     deliveries: Vec<DeliveryDetail>,
+    receipts: Vec<ReceiptRecord>,
 }
 
 /// Compares the store with the book.
@@ -26,8 +28,9 @@ pub(crate) async fn check(world: &World, store: &SqliteStore) -> Result<(), Stri
     let book = world.book();
     system::check(&system::take(&mut stock.events), &stock.deliveries)?;
     check_events(&book, &stock)?;
-    check_sources(world, &book, &stock)?;
+    check_source_event_ids(world, &book, &stock)?;
     check_targets(&book, &stock)?;
+    received::check((&book, store), &stock.receipts, &stock.events, &stock.deliveries)?;
     let mut requests: BTreeMap<(EventId, EndpointId), Vec<&Request>> = BTreeMap::new();
     for request in &book.requests {
         requests.entry((request.event, request.endpoint)).or_default().push(request);
@@ -76,7 +79,8 @@ async fn read(store: &SqliteStore) -> Result<Stock, String> {
             break;
         }
     }
-    Ok(Stock { events, deliveries })
+    let receipts = received::read(store).await?;
+    Ok(Stock { events, deliveries, receipts })
 }
 
 /// Nothing that was accepted is lost, and what is there was published and has its bytes.
@@ -86,6 +90,10 @@ fn check_events(book: &Book, stock: &Stock) -> Result<(), String> {
     for event in &stock.events {
         let id = event.record.id;
         found.insert(id);
+        if event.record.origin == Origin::Received {
+            // With their receipts.
+            continue;
+        }
         let nonce =
             nonce_of(&event.body).ok_or_else(|| format!("{id} holds a body of nobody's"))?;
         let expected = book.body(nonce, id).ok_or_else(|| format!("{id}: nonce {nonce}"))?;
@@ -119,7 +127,7 @@ fn check_events(book: &Book, stock: &Stock) -> Result<(), String> {
 }
 
 /// One event for each source event ID within its window, and one for each key within its life.
-fn check_sources(world: &World, book: &Book, stock: &Stock) -> Result<(), String> {
+fn check_source_event_ids(world: &World, book: &Book, stock: &Stock) -> Result<(), String> {
     let mut last: BTreeMap<String, EventId> = BTreeMap::new();
     // Newest first.
     for event in stock.events.iter().rev() {

@@ -13,7 +13,7 @@ use crate::process::{Phase, Process};
 use crate::profile::Call;
 use crate::rng::Rng;
 use crate::world::World;
-use crate::{acts, endpoints, publish};
+use crate::{acts, decide, endpoints, publish, receive};
 
 /// What came of asking once.
 pub(crate) enum Told<T> {
@@ -55,6 +55,11 @@ impl Client {
             Call::Delete { receiver } => endpoints::delete(&mut self, receiver).await,
             Call::Update { receiver, rotate } => {
                 endpoints::update(&mut self, receiver, rotate).await;
+            }
+            Call::Send(letter) => receive::send(&mut self, &letter).await,
+            Call::Decide { decision, key } => decide::decide(&mut self, decision, key).await,
+            Call::ChangeSecret { source, keep_old } => {
+                receive::change_secret(&mut self, source, keep_old).await;
             }
         }
     }

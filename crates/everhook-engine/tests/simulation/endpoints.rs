@@ -15,6 +15,7 @@ use everhook_store::{Change, Changed, Claimed, DirectoryStore, Refusal};
 use crate::book::Secrets;
 use crate::client::{Client, Told, ask, claim, tenant};
 use crate::network::url_of;
+use crate::provider::name_of;
 use crate::world::World;
 
 /// How long a replaced secret signs on.
@@ -209,12 +210,13 @@ fn secret(client: &mut Client) -> Secret {
 /// The settings of a receiver's endpoint; every revision has another URL and another header.
 fn settings(world: &World, receiver: usize, revision: u64) -> Result<EndpointSettings, String> {
     let place = &world.profile.receivers[receiver];
+    let sources = &world.profile.inbox.subscriptions[receiver];
     let url = EndpointUrl::parse(&url_of(receiver, revision), false);
     let pairs = [("x-revision".to_owned(), revision.to_string())];
     let headers = CustomHeaders::parse(pairs, &world.profile.settings.header_prefix);
     let subscription = Subscription::parse(SubscriptionInput {
         event_types: vec![place.wants.to_owned()],
-        sources: Vec::new(),
+        sources: sources.iter().map(|source| name_of(*source)).collect(),
         conditions: Vec::new(),
     });
     Ok(EndpointSettings {

@@ -20,7 +20,11 @@ use everhook_store::{
     SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
 };
 
+use crate::client::tenant;
+use crate::decide::Decided;
 use crate::process::{Life, Phase};
+use crate::provider::Meaning;
+use crate::receipts;
 use crate::world::World;
 
 /// More calls than any process of a sound world makes: something runs in circles.
@@ -69,6 +73,39 @@ impl Front {
         }
         self.way_back().await;
         result
+    }
+
+    /// As `receive`, with a look at what the store makes of it, whoever learns of that.
+    pub(crate) async fn take_in(
+        &self,
+        receive: Receive,
+        now: Timestamp,
+        meaning: &Meaning,
+    ) -> Result<Vec<Received>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| {
+            let result = store.receive(receive, now).await;
+            receipts::look(&self.world, &store, meaning, &result, now).await;
+            result
+        };
+        self.own("receive", call).await
+    }
+
+    /// As `decide`, with a look at what the store makes of it, whoever learns of that.
+    pub(crate) async fn decide_on(
+        &self,
+        receipt: ReceiptId,
+        decision: Decision,
+        claim: Option<Claim<ReceiptRecord>>,
+        now: Timestamp,
+    ) -> Result<Claimed<ReceiptRecord>, StoreError> {
+        let call = async |store: Arc<SqliteStore>| {
+            let from = self.world.note(format_args!("{decision:?} {receipt}"));
+            let result = store.decide(tenant(), receipt, decision, claim, now).await;
+            let (world, store) = (&*self.world, &*store);
+            Decided { world, store, receipt, decision, from, now }.look(&result).await;
+            result
+        };
+        self.own("decide", call).await
     }
 
     /// A call on its way to the store.
@@ -249,7 +286,11 @@ impl DirectoryStore for Front {
 #[async_trait]
 impl Jobs for Front {
     async fn step(&self, now: Timestamp) -> Result<JobStep, StoreError> {
-        self.own("step", async |store| store.step(now).await).await
+        let call = async |store: Arc<SqliteStore>| {
+            self.world.book().ledger.may_prune(now);
+            store.step(now).await
+        };
+        self.own("step", call).await
     }
 }
 

@@ -13,8 +13,10 @@
 //! | `process`, `front` | a process, and the store as it sees it |
 //! | `network` | receivers, and what they look at in every request |
 //! | `client`, `publish`, `acts`, `endpoints` | callers, and what they may rely on |
+//! | `sources`, `provider`, `receive`, `decide` | webhooks in: who sends what, and its way |
 //! | `book` | what was asked, answered and seen |
-//! | `check`, `delivery`, `timing` | the promises, compared with the book |
+//! | `receipts` | what must become of what is received: a model of the rules |
+//! | `check`, `delivery`, `timing`, `received` | the promises, compared with the book |
 //! | `faults`, `time`, `rng`, `world` | faults, clocks, chance, and what all share |
 //!
 //! `EVERHOOK_SIM_SEEDS` says how many seeds are run (10,000), `EVERHOOK_SIM_SEED` names one to be
@@ -26,6 +28,7 @@ mod acts;
 mod book;
 mod check;
 mod client;
+mod decide;
 mod delivery;
 mod endpoints;
 mod faults;
@@ -33,9 +36,14 @@ mod front;
 mod network;
 mod process;
 mod profile;
+mod provider;
 mod publish;
+mod receipts;
+mod receive;
+mod received;
 mod rng;
 mod run;
+mod sources;
 mod system;
 mod time;
 mod timing;
@@ -179,4 +187,19 @@ fn an_early_step_is_found() {
 #[test]
 fn a_claim_that_does_not_take_is_found() {
     is_found(Plant::DuplicateClaim);
+}
+
+#[test]
+fn a_key_that_is_taken_before_the_signature_is_verified_is_found() {
+    is_found(Plant::DedupeBeforeVerification);
+}
+
+#[test]
+fn a_webhook_that_is_remembered_before_it_is_stored_is_found() {
+    is_found(Plant::MarkedBeforeStored);
+}
+
+#[test]
+fn a_key_that_forgets_its_source_is_found() {
+    is_found(Plant::KeyWithoutSource);
 }

@@ -18,6 +18,7 @@ use everhook_store::DirectoryStore;
 use crate::book::{Request, RequestEnd, nonce_of};
 use crate::process::{Life, Phase, Steady, now};
 use crate::profile::{Manner, Receiver};
+use crate::received::{self, receipt_of};
 use crate::rng::Rng;
 use crate::world::World;
 
@@ -61,7 +62,7 @@ impl Wire {
         }
         let (event, number) = self.identify(request)?;
         self.look_at_headers(request, endpoint, event)?;
-        look_at_body(&self.world, request, event)?;
+        self.look_at_content(request, endpoint, event)?;
         self.look_at_company(endpoint, event)?;
         let at_ms = self.world.time.now_ms();
         let generation = self.generation;
@@ -133,11 +134,6 @@ impl Wire {
         {
             verify(secret)?;
         }
-        if header(request, "content-type")? != "application/json"
-            || !header(request, "user-agent")?.starts_with("Everhook/")
-        {
-            return Err(format!("{event}: content-type or user-agent is wrong"));
-        }
         for (name, value) in endpoint.settings.headers.iter() {
             if request.headers.get(name) != Some(value) {
                 return Err(format!("{event}: custom header {name} is not as it was set"));
@@ -147,6 +143,27 @@ impl Wire {
             return Err(format!("{event}: the URL {} is not the one that is set", request.url));
         }
         Ok(())
+    }
+
+    /// Looks at the body and at what describes it.
+    fn look_at_content(
+        &self,
+        request: &OutgoingRequest,
+        endpoint: &Endpoint,
+        event: EventId,
+    ) -> Result<(), String> {
+        let book = self.world.book();
+        if let Some(receipt) = receipt_of(&book, event) {
+            return received::look_at_request(&self.world, request, endpoint, receipt)
+                .map_err(|violation| format!("{event}: {violation}"));
+        }
+        drop(book);
+        if header(request, "content-type")? != "application/json"
+            || !header(request, "user-agent")?.starts_with("Everhook/")
+        {
+            return Err(format!("{event}: content-type or user-agent is wrong"));
+        }
+        look_at_body(&self.world, request, event)
     }
 
     /// Looks at what else is under way.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use everhook_domain::fault::Step;
 use everhook_domain::schedule::Schedule;
 use everhook_engine::EngineSettings;
-use everhook_store::StorePolicy;
+use everhook_store::{Decision, StorePolicy};
 
 use crate::book::Deed;
 use crate::rng::Rng;
+use crate::sources::{self, Inbox, Letter};
 
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -117,6 +118,12 @@ pub(crate) enum Call {
     Delete { receiver: usize },
     /// Rotates the secret; or changes URL, headers and limits.
     Update { receiver: usize, rotate: bool },
+    /// Sends a webhook to a source.
+    Send(Letter),
+    /// Decides about some receipt, with an idempotency key or without.
+    Decide { decision: Decision, key: Option<String> },
+    /// Changes the secret of a source; the old one verifies on, or does not.
+    ChangeSecret { source: usize, keep_old: bool },
 }
 
 /// Something that befalls the process.
@@ -144,6 +151,8 @@ pub(crate) struct Profile {
     pub(crate) settings: EngineSettings,
     /// The receivers.
     pub(crate) receivers: Vec<Receiver>,
+    /// What is received.
+    pub(crate) inbox: Inbox,
     /// Receivers that answer quickly answer at once.
     pub(crate) instant: bool,
     /// What callers do, by time.
@@ -173,7 +182,12 @@ impl Profile {
         // In some worlds things happen at the same instant again and again.
         let grid_ms = rng.pick(&[1, 1, 1, SECOND, 10 * SECOND]);
         let receivers = receivers(&mut rng, span_ms);
-        let calls = on_grid(grid_ms, calls(&mut rng, span_ms, receivers.len()));
+        let mut calls = calls(&mut rng, span_ms, receivers.len());
+        let (inbox, incoming) = sources::draw(seed, span_ms, receivers.len());
+        calls.extend(incoming);
+        // Stable: what comes at the same instant keeps the order in which it was drawn.
+        calls.sort_by_key(|(at_ms, _)| *at_ms);
+        let calls = on_grid(grid_ms, calls);
         let blows = on_grid(grid_ms, blows(&mut rng, span_ms, &calls));
         let steps = blows.iter().filter_map(|(_, blow)| match blow {
             Blow::Step { by_ms } => Some(*by_ms),
@@ -184,6 +198,7 @@ impl Profile {
             policy: policy(&mut rng),
             settings: settings(&mut rng, tight),
             receivers,
+            inbox,
             instant: grid_ms > 1,
             calls,
             blows,
@@ -302,8 +317,6 @@ fn calls(rng: &mut Rng, span_ms: i64, receivers: usize) -> Vec<(i64, Call)> {
         };
         calls.push((at_ms, other_call(rng, span_ms, receivers, number)));
     }
-    // Stable: what comes at the same instant keeps the order in which it was drawn.
-    calls.sort_by_key(|(at_ms, _)| *at_ms);
     calls
 }
 

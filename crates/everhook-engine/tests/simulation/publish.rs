@@ -279,7 +279,7 @@ fn note_new(
         return Err("type or timestamp are not the publisher's".to_owned());
     }
     if let Some(source) = publication.source.clone()
-        && let Some(first) = book.sources.insert(source.clone(), event.id)
+        && let Some(first) = book.source_event_ids.insert(source.clone(), event.id)
         && first != event.id
         && first.created_at() + window > now
     {
@@ -310,7 +310,7 @@ fn note_duplicate(
     if event.id.created_at() + window <= now {
         return Err(format!("a duplicate of {source} after its window"));
     }
-    match book.sources.get(&source).copied() {
+    match book.source_event_ids.get(&source).copied() {
         Some(first) if first == event.id => {}
         Some(first) if first.created_at() + window.saturating_sub(ahead) > now => {
             return Err(format!("a duplicate of {source}, whose first event is {first}"));
@@ -320,7 +320,7 @@ fn note_duplicate(
             if !same.any(|other| other.may_be() && other.source.as_ref() == Some(&source)) {
                 return Err(format!("a duplicate of {source}, which nobody has published"));
             }
-            book.sources.insert(source, event.id);
+            book.source_event_ids.insert(source, event.id);
         }
     }
     let deliveries = event.deliveries;

@@ -16,7 +16,7 @@ use crate::process::{Database, Phase, Process};
 use crate::profile::{Blow, Call};
 use crate::rng::Rng;
 use crate::world::{Keep, World};
-use crate::{check, endpoints};
+use crate::{check, endpoints, receive};
 
 const HOUR_MS: i64 = 3_600_000;
 /// Longer than any round takes, with every shift that a world can cause.
@@ -128,6 +128,10 @@ impl Run {
         for receiver in 0..self.world.profile.receivers.len() {
             let mut client = self.client();
             endpoints::create(&mut client, receiver).await;
+        }
+        for source in 0..self.world.profile.inbox.sources.len() {
+            let mut client = self.client();
+            receive::create(&mut client, source).await;
         }
         self.unbroken()?;
         let heal_ms = self.world.profile.heal_ms;
