@@ -9,6 +9,7 @@
 //! loses it, and the next process reads it anew.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -257,7 +258,8 @@ impl Scheduler {
         }
         self.apply_late_hints(now);
         if suspect_claimed {
-            self.suspects.claimed(suspect.is_some(), now);
+            let found = suspect.as_ref().map(|starting| starting.delivery.endpoint);
+            self.suspects.claimed(found, now);
         }
         self.started += usize::from(suspect.is_some());
         suspect
@@ -268,7 +270,7 @@ impl Scheduler {
         for wanted in self.claiming.take().unwrap_or_default() {
             self.update(wanted.endpoint, now, |lane, _| lane.claimed(None));
             if wanted.suspect > 0 {
-                self.suspects.claimed(false, now);
+                self.suspects.claimed(None, now);
             }
         }
         self.apply_late_hints(now);
@@ -278,7 +280,7 @@ impl Scheduler {
     pub(crate) fn ended(&mut self, ended: Ended, now: Timestamp) {
         self.started = self.started.saturating_sub(1);
         if ended.share == Share::Suspect {
-            self.suspects.ended(now);
+            self.suspects.ended(ended.endpoint, now);
         }
         self.update(ended.endpoint, now, |lane, given_up| {
             lane.ended(ended.attempt);
@@ -357,7 +359,7 @@ impl Scheduler {
 
     fn look_at_suspects(&mut self, claims: bool, now: Timestamp) {
         if !claims && self.suspect_wanted.take().is_some() {
-            self.suspects.claimed(false, now);
+            self.suspects.claimed(None, now);
         }
         if self.suspect_wanted.is_none() {
             let due = self.first_suspect(now).filter(|_| claims);
@@ -410,15 +412,19 @@ impl Scheduler {
         }
     }
 
-    /// The suspect that has waited longest of those that have a slot, and from when on it may
-    /// begin.
+    /// The lane whose suspect is next of those that have a slot, and from when on it may begin.
     fn first_suspect(&self, now: Timestamp) -> Option<(Timestamp, EndpointId)> {
-        self.suspect_due.iter().find_map(|(_, id)| {
+        let may_begin = |(_, id): &(Timestamp, EndpointId)| {
             let lane = &self.lanes.get(id)?.lane;
             let mut others = self.slots;
             others.remove(lane.held(), lane.is_failing());
             Some((lane.suspect_from(&others, now)?, *id))
-        })
+        };
+        let end = (now, EndpointId::from_bits(u128::MAX));
+        let due = self.suspect_due.range(..=end).filter_map(may_begin);
+        // Of those that are not due yet only the first matters, for the time of waking.
+        let later = self.suspect_due.range((Bound::Excluded(end), Bound::Unbounded));
+        self.suspects.next(due.chain(later.filter_map(may_begin).take(1)), now)
     }
 
     fn apply_late_hints(&mut self, now: Timestamp) {

@@ -5,14 +5,17 @@
 //! it has ended or after another [`QUIET`]. Slow endpoints are not waited for: what kills a process
 //! does so when a request is made or its answer is read, not while nothing happens.
 //!
+//! An endpoint has one suspect under way at a time, and endpoints take turns: one that hangs keeps
+//! its own suspects waiting and nobody else's, and what dies with a late answer is one an endpoint.
+//!
 //! A process begins with a pause that is long enough for the innocent ones to be sent first,
-//! however often the process before it died. The pause between two suspects is short whatever
-//! became of the first one: an answer of any kind, or none in time, shows that this process has
-//! survived it, and an endpoint that fails is no reason to keep other suspects waiting. Nothing of
-//! this outlives the process, and nothing has to: the table counts the interruptions, and their
-//! limit in a round ends a delivery that goes on killing, so that the suspects behind it get their
-//! turn.
+//! however often the process before it died. Between two suspects the others have at least as long
+//! as they were held, whatever became of the first one: an answer of any kind, or none in time,
+//! shows that this process has survived it. Nothing of this outlives the process, and nothing has
+//! to: the table counts the interruptions, and their limit in a round ends a delivery that goes on
+//! killing, so that the suspects behind it get their turn.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use everhook_domain::id::EndpointId;
@@ -22,14 +25,22 @@ use everhook_domain::time::Timestamp;
 const QUIET: Duration = Duration::from_millis(100);
 /// The pause after the start of the process.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// The pause between two suspects, in which the others may start.
-const PAUSE_BETWEEN: Duration = Duration::from_millis(100);
+/// The least pause between two suspects, in which the others may start.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+/// The pause after a claim that found none: looking again at once would be a busy loop.
+const PAUSE_EMPTY: Duration = Duration::from_millis(100);
 
 /// Where the trying of suspects stands on this node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Suspects {
     phase: Phase,
     next_at: Timestamp,
+    /// The endpoints that have one under way.
+    under_way: BTreeSet<EndpointId>,
+    /// Whose turn it was last.
+    last: Option<EndpointId>,
+    /// Since when the others are held, or were last.
+    held_since: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +51,20 @@ enum Phase {
     Quiet { until: Timestamp },
     /// One has been asked for.
     Claiming,
-    /// One is under way; others may start from then on.
-    Running { others_from: Timestamp },
+    /// One of this endpoint has begun; others may start when it has ended, or from then on.
+    Running { endpoint: EndpointId, others_from: Timestamp },
 }
 
 impl Suspects {
     /// None is tried within the first pause.
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { phase: Phase::Idle, next_at: now + PAUSE_FIRST }
+        Self {
+            phase: Phase::Idle,
+            next_at: now + PAUSE_FIRST,
+            under_way: BTreeSet::new(),
+            last: None,
+            held_since: now,
+        }
     }
 
     /// Whether nothing else may start at `now`.
@@ -55,19 +72,35 @@ impl Suspects {
         match self.phase {
             Phase::Idle => false,
             Phase::Quiet { .. } | Phase::Claiming => true,
-            Phase::Running { others_from } => now < others_from,
+            Phase::Running { others_from, .. } => now < others_from,
         }
     }
 
-    /// Moves on. `due` is the lane whose suspect has waited longest, and since when it is due; the
-    /// answer is that lane when a suspect is to be claimed from it now. `in_flight` counts what is
-    /// on the wire.
+    /// Whose suspect is next, of endpoints and the instants from which on theirs may begin: of those
+    /// that may begin now the one whose turn it is, else the first that may.
+    pub(crate) fn next(
+        &self,
+        waiting: impl Iterator<Item = (Timestamp, EndpointId)>,
+        now: Timestamp,
+    ) -> Option<(Timestamp, EndpointId)> {
+        waiting
+            .filter(|(_, endpoint)| !self.under_way.contains(endpoint))
+            .min_by_key(|(at, endpoint)| (*at.max(&now), Some(*endpoint) <= self.last, *endpoint))
+    }
+
+    /// Moves on. `due` is what [`Self::next`] says; the answer is that endpoint when a suspect of it
+    /// is to be claimed now. `in_flight` counts what is on the wire.
     pub(crate) fn poll(
         &mut self,
         due: Option<(Timestamp, EndpointId)>,
         in_flight: usize,
         now: Timestamp,
     ) -> Option<EndpointId> {
+        if let Phase::Running { others_from, .. } = self.phase
+            && others_from <= now
+        {
+            self.release_others(others_from);
+        }
         let Some((at, endpoint)) = due else {
             if matches!(self.phase, Phase::Quiet { .. }) {
                 self.phase = Phase::Idle;
@@ -75,10 +108,12 @@ impl Suspects {
             return None;
         };
         if self.phase == Phase::Idle && at <= now && self.next_at <= now {
+            self.held_since = now;
             self.phase = Phase::Quiet { until: now + QUIET };
         }
         match self.phase {
-            Phase::Quiet { until } if in_flight == 0 || until <= now => {
+            // Slow suspects are on the wire as well, and are not waited for.
+            Phase::Quiet { until } if in_flight <= self.under_way.len() || until <= now => {
                 self.phase = Phase::Claiming;
                 Some(endpoint)
             }
@@ -96,26 +131,40 @@ impl Suspects {
             Phase::Idle => due.map(|(at, _)| at.max(self.next_at)),
             Phase::Quiet { until } => Some(until),
             Phase::Claiming => None,
-            Phase::Running { others_from } => Some(others_from).filter(|from| now < *from),
+            Phase::Running { others_from, .. } => Some(others_from.max(now)),
         }
     }
 
-    /// The claim has come back, with a suspect or without.
-    pub(crate) fn claimed(&mut self, found: bool, now: Timestamp) {
-        if self.phase == Phase::Claiming {
-            self.phase = match found {
-                true => Phase::Running { others_from: now + QUIET },
-                false => Phase::Idle,
-            };
-            // Whatever kept it back, looking again at once would be a busy loop.
-            self.next_at = now + PAUSE_BETWEEN;
+    /// The claim has come back, with a suspect of this endpoint or without.
+    pub(crate) fn claimed(&mut self, found: Option<EndpointId>, now: Timestamp) {
+        if self.phase != Phase::Claiming {
+            return;
+        }
+        match found {
+            Some(endpoint) => {
+                self.under_way.insert(endpoint);
+                self.last = Some(endpoint);
+                self.phase = Phase::Running { endpoint, others_from: now + QUIET };
+            }
+            None => {
+                self.phase = Phase::Idle;
+                self.next_at = now + PAUSE_EMPTY;
+            }
         }
     }
 
-    /// The suspect's attempt has ended, and the process has not.
-    pub(crate) fn ended(&mut self, now: Timestamp) {
+    /// The attempt of this endpoint's suspect has ended, and the process has not.
+    pub(crate) fn ended(&mut self, ended: EndpointId, now: Timestamp) {
+        self.under_way.remove(&ended);
+        if matches!(self.phase, Phase::Running { endpoint, .. } if endpoint == ended) {
+            self.release_others(now);
+        }
+    }
+
+    /// The others may start again, for as long as they were held at least.
+    fn release_others(&mut self, at: Timestamp) {
         self.phase = Phase::Idle;
-        self.next_at = now + PAUSE_BETWEEN;
+        self.next_at = at + at.since(self.held_since).max(PAUSE_MIN);
     }
 }
 
@@ -124,6 +173,8 @@ mod tests {
     use super::*;
 
     const LANE: EndpointId = EndpointId::from_bits(1);
+    const OTHER: EndpointId = EndpointId::from_bits(2);
+    const THIRD: EndpointId = EndpointId::from_bits(3);
 
     fn at(ms: i64) -> Timestamp {
         Timestamp::from_millis(ms)
@@ -142,13 +193,12 @@ mod tests {
         assert!(suspects.holds_others(at(1_000)));
         assert_eq!(suspects.poll(due(0), 0, at(1_010)), Some(LANE));
         assert_eq!(suspects.poll(due(0), 0, at(1_011)), None, "one at a time");
-        suspects.claimed(true, at(1_020));
-        assert!(suspects.holds_others(at(1_119)));
-        assert!(!suspects.holds_others(at(1_120)), "a slow suspect holds nobody up");
-        assert_eq!(suspects.poll(due(0), 0, at(5_000)), None, "still under way");
-        suspects.ended(at(5_000));
-        assert!(!suspects.holds_others(at(5_000)));
-        assert_eq!(suspects.wake_at(due(0), at(5_000)), Some(at(5_100)));
+        suspects.claimed(Some(LANE), at(1_020));
+        assert!(suspects.holds_others(at(1_024)));
+        suspects.ended(LANE, at(1_025));
+        assert!(!suspects.holds_others(at(1_025)));
+        let pause = suspects.wake_at(due(0), at(1_025));
+        assert_eq!(pause, Some(at(1_050)), "as long as the others were held");
     }
 
     #[test]
@@ -157,6 +207,45 @@ mod tests {
         assert_eq!(suspects.poll(due(0), 1, at(1_000)), None);
         assert_eq!(suspects.wake_at(due(0), at(1_000)), Some(at(1_100)));
         assert_eq!(suspects.poll(due(0), 1, at(1_100)), Some(LANE));
+        suspects.claimed(Some(LANE), at(1_100));
+        assert!(suspects.holds_others(at(1_199)));
+        assert!(!suspects.holds_others(at(1_200)), "a slow suspect holds nobody up");
+    }
+
+    #[test]
+    fn a_slow_suspect_keeps_its_own_endpoints_others_waiting_and_nobody_elses() {
+        let mut suspects = Suspects::new(at(0));
+        assert_eq!(suspects.poll(due(0), 0, at(1_000)), Some(LANE));
+        suspects.claimed(Some(LANE), at(1_000));
+        let waiting = || [(at(0), LANE), (at(5), OTHER)].into_iter();
+        assert_eq!(suspects.next(waiting().take(1), at(2_000)), None, "one an endpoint");
+        let next = suspects.next(waiting(), at(2_000));
+        assert_eq!(next, Some((at(5), OTHER)));
+        assert_eq!(suspects.poll(next, 1, at(2_000)), Some(OTHER), "the slow one is on the wire");
+        suspects.claimed(Some(OTHER), at(2_000));
+        suspects.ended(LANE, at(2_001));
+        assert!(suspects.holds_others(at(2_001)), "another's end is not the end of this one");
+        suspects.ended(OTHER, at(2_002));
+        assert!(!suspects.holds_others(at(2_002)));
+    }
+
+    #[test]
+    fn endpoints_take_turns() {
+        let mut suspects = Suspects::new(at(0));
+        let mut now = at(1_000);
+        let mut turns = Vec::new();
+        for _ in 0..6 {
+            let all = [(at(0), LANE), (at(0), OTHER), (at(7), THIRD)].into_iter();
+            let next = suspects.next(all, now);
+            let turn = suspects.poll(next, 0, now);
+            turns.extend(turn);
+            suspects.claimed(turn, now);
+            suspects.ended(turn.expect("a turn"), now);
+            now = now + PAUSE_MIN;
+        }
+        assert_eq!(turns, [LANE, OTHER, THIRD, LANE, OTHER, THIRD]);
+        let later = [(at(9_000), LANE), (at(8_000), OTHER)].into_iter();
+        assert_eq!(suspects.next(later, now), Some((at(8_000), OTHER)), "the first that may");
     }
 
     #[test]
@@ -170,12 +259,12 @@ mod tests {
                 pauses.push(next.since(now).as_millis());
                 now = next;
                 assert_eq!(suspects.poll(due(0), 0, now), Some(LANE));
-                suspects.claimed(true, now);
+                suspects.claimed(Some(LANE), now);
                 now = now + Duration::from_millis(7);
-                suspects.ended(now);
+                suspects.ended(LANE, now);
             }
             assert_eq!(pauses[0], 1_000);
-            assert!(pauses[1..].iter().all(|pause| *pause == 100), "{pauses:?}");
+            assert!(pauses[1..].iter().all(|pause| *pause == 10), "{pauses:?}");
         }
     }
 
@@ -183,7 +272,7 @@ mod tests {
     fn a_claim_that_finds_none_lets_the_others_go_on() {
         let mut suspects = Suspects::new(at(0));
         assert_eq!(suspects.poll(due(0), 0, at(2_000)), Some(LANE));
-        suspects.claimed(false, at(2_001));
+        suspects.claimed(None, at(2_001));
         assert!(!suspects.holds_others(at(2_001)));
         assert_eq!(suspects.poll(due(0), 0, at(2_001)), None, "not at once again");
         assert_eq!(suspects.poll(due(0), 1, at(3_000)), None);
