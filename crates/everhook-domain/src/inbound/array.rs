@@ -4,20 +4,26 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::json::{self, Object};
+use super::json::{Array, ITEMS_MAX, Object};
 use super::provider::Found;
 use crate::source::{Forward, SourceOptions};
 
 /// What stands around an item that goes on alone: before it, and after it.
 pub(super) type Envelope<'e> = (&'e [u8], &'e [u8]);
 
-/// The events of an array, each read by `read`; `None` if the body is no array.
+/// The events of an array, each read by `read`; `None` if the body is no array. One of too many
+/// items is kept whole: no provider sends it, and each item would be a receipt.
 pub(super) fn events<'a>(
     body: &'a [u8],
     options: &SourceOptions,
     read: impl Fn(&Object<'a>) -> Found<'a>,
 ) -> Option<Vec<Found<'a>>> {
-    Some(split(&json::items(body)?, (b"[", b"]"), options, read))
+    Some(match Array::parse(body)? {
+        Array::Items(items) => split(&items, (b"[", b"]"), options, read),
+        Array::TooMany => {
+            vec![Found::unreadable(&format!("the array has more than {ITEMS_MAX} items"))]
+        }
+    })
 }
 
 /// The events of the items of an array, each read by `read`. An item that is no object is kept and
@@ -88,6 +94,20 @@ mod tests {
         assert_eq!(found(b" [ ] ", &options), Some(Vec::new()));
         for body in [&b"{}"[..], b"", b"[1,", b"[{\"id\":1}] x", b"null"] {
             assert_eq!(found(body, &options), None, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn more_items_than_anybody_sends_are_one_that_is_kept() {
+        let options = SourceOptions::default();
+        let array = |items: usize| ["[", &"1,".repeat(items - 1), "1]"].concat();
+        for items in [10_000, ITEMS_MAX] {
+            assert_eq!(found(array(items).as_bytes(), &options).unwrap().len(), items);
+        }
+        let kept = [Found::unreadable("the array has more than 20000 items")];
+        // What follows is not looked at.
+        for text in [array(ITEMS_MAX + 1), format!("[{}!", "1,".repeat(ITEMS_MAX + 1))] {
+            assert_eq!(found(text.as_bytes(), &options).unwrap(), kept);
         }
     }
 }

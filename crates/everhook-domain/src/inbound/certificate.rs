@@ -6,6 +6,9 @@ use url::Url;
 
 use super::{CertificateUrl, Context, Rejection, public_key};
 
+/// The longest URL that a request may name, in bytes: it is kept before the request is verified.
+const URL_BYTES_MAX: usize = 2_048;
+
 /// Certificates, each with those that lead from it to an authority.
 pub(super) enum Signers {
     /// The source's secrets: its owner vouches for them.
@@ -21,10 +24,14 @@ pub(super) fn fault(text: &str) -> Option<&'static str> {
     public_key::certificates(text.as_bytes()).is_none().then_some(detail)
 }
 
-/// The URL if it is `https`, names nothing but a host that is allowed, and a path.
+/// The URL if it is `https`, names nothing but a host that is allowed, and a path, and is no longer
+/// than any of a provider.
 pub(super) fn url(text: &str, is_allowed: impl Fn(&str) -> bool) -> Option<(CertificateUrl, Url)> {
-    let url = Url::parse(text).ok()?;
-    let plain = url.scheme() == "https"
+    let fits = |length: usize| length <= URL_BYTES_MAX;
+    let url = Url::parse(fits(text.len()).then_some(text)?).ok()?;
+    // Escapes may have made it longer.
+    let plain = fits(url.as_str().len())
+        && url.scheme() == "https"
         && url.port().is_none()
         && url.username().is_empty()
         && url.password().is_none()
@@ -49,9 +56,27 @@ pub(super) fn signers(context: &Context<'_>, wanted: CertificateUrl) -> Result<S
         Some((_, pem)) => match public_key::certificates(pem) {
             Some(chain) => Ok(Signers::Fetched(chain)),
             None => {
-                let detail = format!("there is no certificate in PEM at {wanted}");
-                Err(Rejection::Misconfigured(detail))
+                let detail = "there is no certificate in PEM at the URL that the request names";
+                Err(Rejection::Misconfigured(detail.to_owned()))
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_that_are_kept_are_short() {
+        let check = |path: &str, expected: bool| {
+            let text = format!("https://a.test/{path}");
+            assert_eq!(url(&text, |host| host == "a.test").is_some(), expected, "{}", text.len());
+        };
+        let rest = URL_BYTES_MAX - "https://a.test/".len();
+        check(&"x".repeat(rest), true);
+        check(&"x".repeat(rest + 1), false);
+        check(&"x".repeat(1_000_000), false);
+        check(&"\u{e4}".repeat(rest / 3), false);
     }
 }

@@ -1,19 +1,31 @@
 //! The bytes that a signature is over, where a sender signs before it compresses.
 
 use std::borrow::Cow;
-use std::io::Read;
+use std::cell::Cell;
+use std::io::{self, BufRead, Read};
 
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use flate2::bufread::{GzDecoder, ZlibDecoder};
 use http::header;
 
 use super::{InboundRequest, Rejection};
 use crate::source::ContentEncoding;
 
 /// The most codings that are undone, one after the other.
-const CODINGS_MAX: usize = 4;
+const CODINGS_MAX: usize = 2;
+/// The most members of one gzip body (RFC 1952 §2.2): each costs a decoder, even if it is empty.
+const MEMBERS_MAX: usize = 100;
+/// The most bytes that are read for each byte that comes out. No compressor makes a body that is
+/// much longer than what it holds, so one that needs more is made to be work.
+const READ_PER_BYTE: usize = 2;
+/// What may be read before anything has come out: headers, and what a decoder keeps to look back.
+const READ_AHEAD: usize = 64 * 1_024;
+/// The most that comes out between two codings, for each byte before the first: what was compressed
+/// already is hardly smaller when it is compressed again, so a few bytes cannot cost a whole body.
+const BETWEEN_PER_BYTE: usize = 4;
 
 /// The body that is verified: as on the wire, or decoded as `Content-Encoding` says
-/// (RFC 9110 §8.4), never to more than `limit` bytes.
+/// (RFC 9110 §8.4), never to more than `limit` bytes. Whose the bytes are is not known yet, so the
+/// work is bounded by what was sent.
 ///
 /// # Errors
 /// [`Rejection::TooLarge`], [`Rejection::UnknownCoding`], [`Rejection::BrokenCoding`].
@@ -26,12 +38,15 @@ pub(super) fn signed_bytes<'a>(
     if encoding == ContentEncoding::Wire {
         return Ok(body);
     }
-    for coding in codings(request)?.iter().rev() {
-        body = Cow::Owned(match coding.as_str() {
-            "gzip" | "x-gzip" => decoded(MultiGzDecoder::new(&*body), limit)?,
-            "deflate" => decoded(ZlibDecoder::new(&*body), limit)?,
-            _ => return Err(Rejection::UnknownCoding),
-        });
+    let codings = codings(request)?;
+    let between = READ_AHEAD.max(body.len().saturating_mul(BETWEEN_PER_BYTE)).min(limit);
+    for (index, coding) in codings.iter().enumerate().rev() {
+        let is_last = index == 0;
+        let decoded = decoded(&body, coding, if is_last { limit } else { between });
+        body = Cow::Owned(match decoded {
+            Err(Rejection::TooLarge { .. }) if !is_last => Err(Rejection::BrokenCoding),
+            decoded => decoded,
+        }?);
     }
     Ok(body)
 }
@@ -47,11 +62,78 @@ fn codings(request: &InboundRequest<'_>) -> Result<Vec<String>, Rejection> {
     if codings.len() > CODINGS_MAX { Err(Rejection::UnknownCoding) } else { Ok(codings) }
 }
 
-fn decoded(decoder: impl Read, limit: usize) -> Result<Vec<u8>, Rejection> {
+fn decoded(body: &[u8], coding: &str, limit: usize) -> Result<Vec<u8>, Rejection> {
+    let ration = Cell::new(READ_AHEAD);
+    let mut input = Rationed { rest: body, ration: &ration };
     let mut bytes = Vec::new();
-    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-    decoder.take(most).read_to_end(&mut bytes).map_err(|_| Rejection::BrokenCoding)?;
-    if bytes.len() > limit { Err(Rejection::TooLarge { limit }) } else { Ok(bytes) }
+    match coding {
+        "gzip" | "x-gzip" => {
+            for _ in 0..MEMBERS_MAX {
+                let mut member = GzDecoder::new(input);
+                read_all(&mut member, &ration, &mut bytes, limit)?;
+                input = member.into_inner();
+                if input.rest.is_empty() {
+                    return Ok(bytes);
+                }
+            }
+            Err(Rejection::BrokenCoding)
+        }
+        "deflate" => {
+            read_all(&mut ZlibDecoder::new(input), &ration, &mut bytes, limit)?;
+            Ok(bytes)
+        }
+        _ => Err(Rejection::UnknownCoding),
+    }
+}
+
+/// Reads to the end, and lets the decoder have more for what comes out.
+fn read_all(
+    decoder: &mut impl Read,
+    ration: &Cell<usize>,
+    bytes: &mut Vec<u8>,
+    limit: usize,
+) -> Result<(), Rejection> {
+    let mut piece = [0; 8_192];
+    loop {
+        let read = decoder.read(&mut piece).map_err(|_| Rejection::BrokenCoding)?;
+        if read == 0 {
+            return Ok(());
+        }
+        if bytes.len() + read > limit {
+            return Err(Rejection::TooLarge { limit });
+        }
+        bytes.extend_from_slice(&piece[..read]);
+        ration.set(ration.get().saturating_add(read * READ_PER_BYTE));
+    }
+}
+
+/// What a decoder reads: only so much of it until something comes out.
+struct Rationed<'a> {
+    rest: &'a [u8],
+    ration: &'a Cell<usize>,
+}
+
+impl Read for Rationed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(buffer)?;
+        self.consume(read);
+        Ok(read)
+    }
+}
+
+impl BufRead for Rationed<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        let given = self.rest.len().min(self.ration.get());
+        if given == 0 && !self.rest.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(&self.rest[..given])
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.rest = &self.rest[amount..];
+        self.ration.set(self.ration.get().saturating_sub(amount));
+    }
 }
 
 #[cfg(test)]
@@ -108,7 +190,7 @@ mod tests {
 
     #[test]
     fn unknown_codings_are_refused() {
-        for codings in [&["br"][..], &["gzip;q=1"], &["zstd, gzip"], &["\u{e4}"], &["gzip"; 5]] {
+        for codings in [&["br"][..], &["gzip;q=1"], &["zstd, gzip"], &["\u{e4}"], &["gzip"; 3]] {
             check(codings, &gzip(TEXT), Err(Rejection::UnknownCoding));
         }
     }
@@ -134,6 +216,65 @@ mod tests {
         let bomb = gzip(&vec![0; 10_000_000]);
         check(&["gzip"], &bomb, Err(Rejection::TooLarge { limit: LIMIT }));
         // Between two codings too.
-        check(&["gzip, gzip"], &gzip(&bomb), Err(Rejection::TooLarge { limit: LIMIT }));
+        check(&["gzip, gzip"], &gzip(&bomb), Err(Rejection::BrokenCoding));
+    }
+
+    /// Decodes with room for what webhooks may have at most.
+    fn roomy(codings: &[&str], body: &[u8]) -> Result<usize, Rejection> {
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_str(&codings.join(",")).expect("a value");
+        headers.insert(header::CONTENT_ENCODING, value);
+        let request =
+            InboundRequest { method: &Method::POST, target: "/", headers: &headers, body };
+        let room = 25 * 1_024 * 1_024;
+        signed_bytes(&request, ContentEncoding::Decoded, room).map(|bytes| bytes.len())
+    }
+
+    /// Bytes that cannot be compressed.
+    fn noise(length: usize) -> Vec<u8> {
+        let mut state = 1_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state.to_be_bytes()[0]
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn members_that_cost_more_than_they_hold_are_refused() {
+        let empty = gzip(b"");
+        assert_eq!(roomy(&["gzip"], &empty.repeat(MEMBERS_MAX)), Ok(0));
+        let more = empty.repeat(MEMBERS_MAX + 1);
+        assert_eq!(roomy(&["gzip"], &more), Err(Rejection::BrokenCoding));
+        // A few hundred bytes that were millions of members between two codings.
+        let bomb = gzip(&empty.repeat(50_000));
+        for codings in [&["gzip", "gzip"][..], &["deflate", "gzip"]] {
+            assert_eq!(roomy(codings, &bomb), Err(Rejection::BrokenCoding));
+        }
+    }
+
+    #[test]
+    fn no_more_is_read_than_what_comes_out_is_worth() {
+        // Stored blocks of nothing (RFC 1951 §3.2.4), then one of one byte.
+        let nothing = [0, 0, 0, 0xff, 0xff];
+        let end = [1, 1, 0, 0xfe, 0xff, b'x'];
+        let stream = |blocks: usize| {
+            let sum = [0, 0x79, 0, 0x79];
+            [&[0x78, 0x01], &*nothing.repeat(blocks), &end, &sum].concat()
+        };
+        assert_eq!(roomy(&["deflate"], &stream(1_000)), Ok(1));
+        assert_eq!(roomy(&["deflate"], &stream(20_000)), Err(Rejection::BrokenCoding));
+    }
+
+    #[test]
+    fn what_cannot_be_compressed_is_decoded_all_the_same() {
+        let bytes = noise(300_000);
+        for level in [0, 1, 6, 9] {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
+            encoder.write_all(&bytes).expect("memory");
+            let once = encoder.finish().expect("memory");
+            assert_eq!(roomy(&["gzip"], &once), Ok(bytes.len()), "{level}");
+            assert_eq!(roomy(&["gzip", "gzip"], &gzip(&once)), Ok(bytes.len()), "{level}");
+        }
     }
 }

@@ -6,14 +6,24 @@ use std::borrow::Cow;
 use super::InboundRequest;
 use super::mime::{self, Entity};
 
+/// The most fields of a form that are read, one by one as a list: as many as parts of a body. Some
+/// signatures are among the fields, so this is what anybody can make us keep.
+const FIELDS_MAX: usize = mime::PARTS_MAX;
+
 /// Whether the body is a form without files.
 pub(super) fn is_body_of(request: &InboundRequest<'_>) -> bool {
     request.media_type() == "application/x-www-form-urlencoded"
 }
 
 /// The fields in their order, decoded (WHATWG URL §5.1).
-pub(super) fn fields(text: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+fn fields(text: &[u8]) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     form_urlencoded::parse(text)
+}
+
+/// All fields in their order; `None` if they are more than [`FIELDS_MAX`].
+pub(super) fn all_fields(text: &[u8]) -> Option<Vec<(Cow<'_, str>, Cow<'_, str>)>> {
+    let fields: Vec<_> = fields(text).take(FIELDS_MAX + 1).collect();
+    (fields.len() <= FIELDS_MAX).then_some(fields)
 }
 
 /// The first field of this name, if it is not empty.
@@ -21,6 +31,9 @@ pub(super) fn field<'a>(text: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
     let value = fields(text).find_map(|(other, value)| (other == name).then_some(value))?;
     (!value.is_empty()).then_some(value)
 }
+
+/// Why a body is not read as a form.
+pub(super) const NO_FORM: &str = "the body is not a form, or one of more than 1,000 fields";
 
 /// The fields and files of a body, in their order.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,7 +48,8 @@ struct Field<'a> {
 }
 
 impl<'a> Form<'a> {
-    /// Reads the body as what its media type says; `None` if that is no form.
+    /// Reads the body as what its media type says; `None` if that is no form, or one of too many
+    /// fields.
     pub(super) fn of_body(request: &InboundRequest<'a>) -> Option<Self> {
         if is_body_of(request) {
             let field = |(name, value)| {
@@ -45,7 +59,7 @@ impl<'a> Form<'a> {
                 };
                 Field { name, value, is_file: false }
             };
-            return Some(Self(fields(request.body).map(field).collect()));
+            return Some(Self(all_fields(request.body)?.into_iter().map(field).collect()));
         }
         if request.media_type() != "multipart/form-data" {
             return None;
@@ -121,6 +135,9 @@ mod tests {
             Some(&[("a", b"1", false), ("b", "ä x".as_bytes(), false), ("a", b"", false)]),
         );
         check(urlencoded, b"", Some(&[]));
+        let most: Vec<_> = [("a", &b""[..], false)].repeat(FIELDS_MAX);
+        check(urlencoded, "a&".repeat(FIELDS_MAX).as_bytes(), Some(&most));
+        check(urlencoded, "a&".repeat(FIELDS_MAX + 1).as_bytes(), None);
         let body = b"--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n\r\n--x\r\n\
             content-disposition: form-data; name=\"f\"; filename=\"n;ame\"\r\n\
             Content-Type: image/png\r\n\r\n\xff\xd8\r\n--x\r\n\r\nno name\r\n--x--\r\n";

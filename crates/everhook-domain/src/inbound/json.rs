@@ -2,10 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::Deserializer as _;
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::subscription::JsonPointer;
+
+/// The most items of an array that are read. Providers send a few thousand at most; 20,000 are more
+/// than any, and few enough to be stored in one transaction.
+pub(super) const ITEMS_MAX: usize = 20_000;
 
 /// An object; of members with the same name the last one counts.
 #[derive(Debug)]
@@ -40,9 +47,56 @@ impl<'a> Object<'a> {
     }
 }
 
-/// The items of an array, as they are written; `None` if it is anything else.
+/// An array.
+#[derive(Debug)]
+pub(super) enum Array<'a> {
+    /// Its items, as they are written.
+    Items(Vec<&'a RawValue>),
+    /// One of more than [`ITEMS_MAX`] items. What comes after them was not looked at.
+    TooMany,
+}
+
+impl<'a> Array<'a> {
+    /// Reads an array; `None` if it is anything else.
+    pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
+        let mut items = Vec::new();
+        let mut reader = serde_json::Deserializer::from_slice(without_mark(text));
+        let read = reader.deserialize_seq(Collect(&mut items)).and_then(|()| reader.end());
+        match read {
+            Ok(()) => Some(Self::Items(items)),
+            Err(_) if items.len() > ITEMS_MAX => Some(Self::TooMany),
+            Err(_) => None,
+        }
+    }
+}
+
+/// Collects items, and gives up at the first that is too many.
+struct Collect<'i, 'a>(&'i mut Vec<&'a RawValue>);
+
+impl<'a> Visitor<'a> for Collect<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut items: A) -> Result<(), A::Error> {
+        while let Some(item) = items.next_element()? {
+            self.0.push(item);
+            if self.0.len() > ITEMS_MAX {
+                return Err(A::Error::custom("too many items"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The items of an array, as they are written; `None` if it is anything else, or too long.
 pub(super) fn items(text: &[u8]) -> Option<Vec<&RawValue>> {
-    serde_json::from_slice(without_mark(text)).ok()
+    match Array::parse(text)? {
+        Array::Items(items) => Some(items),
+        Array::TooMany => None,
+    }
 }
 
 /// A text that is not empty, or a number or truth value as it is written.

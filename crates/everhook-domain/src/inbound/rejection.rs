@@ -28,7 +28,7 @@ pub enum Rejection {
     #[error("{0}")]
     Misconfigured(String),
     /// The certificate at this URL is needed; judge again with it.
-    #[error("the certificate at {0} is needed")]
+    #[error("the certificate that the request names is needed")]
     CertificateNeeded(CertificateUrl),
     /// There is no body, and the source is set to refuse that.
     #[error("the body is empty")]

@@ -226,25 +226,54 @@ impl<'a> Message<'a> {
 
     fn certificate(&self) -> Result<CertificateUrl, Rejection> {
         let url = certificate::url(&self.member("SigningCertURL")?, is_host);
-        let pem = url.filter(|(_, url)| url.path().ends_with(".pem") && url.query().is_none());
-        let detail = "SigningCertURL is not https, a host of SNS and a .pem file";
+        let pem = url.filter(|(_, url)| is_certificate(url.path()) && url.query().is_none());
+        let detail =
+            "SigningCertURL is not https, a host of SNS and the .pem file of a certificate";
         pem.map(|(url, _)| url).ok_or_else(|| Rejection::Signature(detail.to_owned()))
     }
 
     fn subscribe_url(&self) -> Result<CertificateUrl, Rejection> {
         let url = certificate::url(&self.member("SubscribeURL")?, is_host);
+        let url = url.filter(|(_, url)| url.path() == "/");
         let detail = "SubscribeURL is not https and a host of SNS";
         url.map(|(url, _)| url).ok_or_else(|| Rejection::Signature(detail.to_owned()))
     }
 }
 
-/// `sns.<region>.amazonaws.com`, also in China.
+/// `sns.<region>.amazonaws.com`, in China with `.cn`. Beside the regions there are buckets of S3
+/// under that domain, which anybody can name `sns`.
 fn is_host(host: &str) -> bool {
-    let region = host.strip_prefix("sns.").and_then(|rest| {
-        rest.strip_suffix(".amazonaws.com").or_else(|| rest.strip_suffix(".amazonaws.com.cn"))
-    });
-    let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-    region.is_some_and(|region| region.len() >= 3 && region.bytes().all(legal))
+    let Some(rest) = host.strip_prefix("sns.") else { return false };
+    let china = rest.strip_suffix(".amazonaws.com.cn");
+    let region = china.or_else(|| rest.strip_suffix(".amazonaws.com"));
+    let in_china = |region: &str| region.starts_with("cn-");
+    region.is_some_and(|it| is_region(it) && in_china(it) == china.is_some())
+}
+
+/// `eu-west-1` or `us-gov-east-1`: letters of a place, a direction, a number,
+/// <https://docs.aws.amazon.com/general/latest/gr/sns.html>.
+fn is_region(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let (place, direction, number) = match *parts {
+        [place, direction, number] | [place, "gov", direction, number] => {
+            (place, direction, number)
+        }
+        _ => return false,
+    };
+    let all = |text: &str, legal: fn(&u8) -> bool| text.bytes().all(|byte| legal(&byte));
+    place.len() == 2
+        && (1..=2).contains(&number.len())
+        && !direction.is_empty()
+        && all(place, u8::is_ascii_lowercase)
+        && all(direction, u8::is_ascii_lowercase)
+        && all(number, u8::is_ascii_digit)
+}
+
+/// `/SimpleNotificationService-<hex>.pem`, as every certificate of SNS is called.
+fn is_certificate(path: &str) -> bool {
+    let name = path.strip_prefix("/SimpleNotificationService-");
+    let digits = name.and_then(|name| name.strip_suffix(".pem")).unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -253,10 +282,23 @@ mod tests {
 
     #[test]
     fn hosts_of_sns() {
-        for host in ["sns.eu-west-1.amazonaws.com", "sns.cn-north-1.amazonaws.com.cn"] {
+        for host in [
+            "sns.eu-west-1.amazonaws.com",
+            "sns.ap-southeast-2.amazonaws.com",
+            "sns.us-gov-west-1.amazonaws.com",
+            "sns.cn-north-1.amazonaws.com.cn",
+        ] {
             assert!(is_host(host), "{host}");
         }
         for host in [
+            "sns.s3-us-west-2.amazonaws.com",
+            "sns.s3-eu-west-1.amazonaws.com",
+            "sns.s3.amazonaws.com",
+            "sns.us-west-2.amazonaws.com.cn",
+            "sns.cn-north-1.amazonaws.com",
+            "sns.us-west-2-fips.amazonaws.com",
+            "sns.us-west-.amazonaws.com",
+            "sns.us--2.amazonaws.com",
             "sns.amazonaws.com",
             "sns..amazonaws.com",
             "sns.a.b.amazonaws.com",
@@ -266,6 +308,22 @@ mod tests {
             "sns.eu-west-1.amazonaws.com.",
         ] {
             assert!(!is_host(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn names_of_certificates() {
+        for (path, expected) in [
+            ("/SimpleNotificationService-0f9A.pem", true),
+            ("/SimpleNotificationService-.pem", false),
+            ("/SimpleNotificationService-0g.pem", false),
+            ("/SimpleNotificationService-0f.der", false),
+            ("/x/SimpleNotificationService-0f.pem", false),
+            ("/SimpleNotificationService-0f/0f.pem", false),
+            ("/x.pem", false),
+            ("/", false),
+        ] {
+            assert_eq!(is_certificate(path), expected, "{path}");
         }
     }
 }

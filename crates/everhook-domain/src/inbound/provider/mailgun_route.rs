@@ -8,7 +8,7 @@
 
 use super::mailgun;
 use super::{Facts, Found, Genuine, Provider, USUAL};
-use crate::inbound::form::Form;
+use crate::inbound::form::{self, Form};
 use crate::inbound::mail::{self, Mail};
 use crate::inbound::mime::Entity;
 use crate::inbound::{Context, InboundRequest, MessageId, Rejection};
@@ -27,15 +27,15 @@ impl Provider for MailgunRoute {
         request: &InboundRequest<'_>,
         context: &Context<'_>,
     ) -> Result<Genuine, Rejection> {
-        let form = Form::of_body(request)
-            .ok_or_else(|| Rejection::Signature("the body is not a form".to_owned()))?;
+        let form =
+            Form::of_body(request).ok_or_else(|| Rejection::Signature(form::NO_FORM.to_owned()))?;
         let field = |name| form.text(name);
         mailgun::verify([field("timestamp"), field("token"), field("signature")], context)
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {
         let Some(form) = Form::of_body(request) else {
-            return vec![Found::unreadable("the body is not a form")];
+            return vec![Found::unreadable(form::NO_FORM)];
         };
         let mail = match form.bytes("body-mime") {
             Some(mime) => Mail::parse(mime),

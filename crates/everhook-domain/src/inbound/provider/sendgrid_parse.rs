@@ -8,7 +8,7 @@
 
 use super::sendgrid_events;
 use super::{Facts, Found, Genuine, Provider, USUAL, check_secrets, check_usual};
-use crate::inbound::form::Form;
+use crate::inbound::form::{self, Form};
 use crate::inbound::json::Object;
 use crate::inbound::mail::{self, Mail};
 use crate::inbound::mime::Entity;
@@ -83,7 +83,7 @@ impl Provider for SendgridParse {
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {
         let Some(form) = Form::of_body(request) else {
-            return vec![Found::unreadable("the body is not a form")];
+            return vec![Found::unreadable(form::NO_FORM)];
         };
         let mail = match form.bytes("email") {
             Some(mime) => Mail::parse(mime),

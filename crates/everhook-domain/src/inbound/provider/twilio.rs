@@ -103,8 +103,10 @@ fn key<'a>(
 /// order. Of any other body nothing, but its digest must be in the URL.
 fn parameters(request: &InboundRequest<'_>) -> Result<String, Rejection> {
     if form::is_body_of(request) {
+        let fields = form::all_fields(request.body)
+            .ok_or_else(|| Rejection::Signature(form::NO_FORM.to_owned()))?;
         let mut sorted: BTreeMap<Cow<'_, str>, BTreeSet<Cow<'_, str>>> = BTreeMap::new();
-        for (name, value) in form::fields(request.body) {
+        for (name, value) in fields {
             sorted.entry(name).or_default().insert(value);
         }
         let pairs = sorted.iter().flat_map(|(name, values)| values.iter().map(move |v| [name, v]));
