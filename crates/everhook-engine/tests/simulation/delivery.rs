@@ -242,9 +242,13 @@ impl Case<'_> {
     /// A delivery that was under way at several deaths is tried alone.
     fn check_alone(&self, matched: &Matched) -> Result<(), String> {
         for (place, request) in self.sent.iter().enumerate().filter(|(_, sent)| !sent.zombie) {
+            // A replay of what had been cancelled begins a round, in which it is no suspect.
+            let replays = self.acts(Deed::Replay).filter(|act| act.from < request.order);
+            let replayed = replays.map(|act| act.to).max().unwrap_or(0);
             let before = self.sent[..place].iter().enumerate();
             let deaths: BTreeSet<u32> = before
                 .filter(|(place, sent)| sent.number == request.number && !matched.0.contains(place))
+                .filter(|(_, sent)| sent.order > replayed)
                 .map(|(_, sent)| sent.generation)
                 .collect();
             if deaths.len() < SUSPECT_FROM as usize {
