@@ -47,8 +47,7 @@ pub(crate) struct Sent<'a> {
 
 impl App {
     pub(crate) fn new(store: Arc<dyn Store>, settings: WebSettings) -> Self {
-        let limits = settings.body_limits;
-        let bodies = Bodies::new(limits.in_flight_bytes_max, limits.timeout);
+        let bodies = Bodies::of_callers(&settings.body_limits);
         let intake = Intake::new(&settings);
         Self { store, settings, bodies, failures: LogPace::default(), intake }
     }
@@ -86,7 +85,7 @@ impl App {
             let admitted = self.admit(&parts.headers)?;
             let key = idempotency_key(&parts.headers)?;
             check_media_type(&parts.headers, &body)?;
-            let body = self.bodies.read(&mut body, limit).await?;
+            let body = self.bodies.read(None, &mut body, limit).await?;
             let keyed = key.map(|key| Keyed::new(key, &admitted.caller, &parts, body.bytes()));
             Ok(Sent { admitted, body, keyed })
         };
@@ -107,7 +106,7 @@ impl App {
             let admitted = self.admit(&parts.headers)?;
             check_media_type(&parts.headers, &body)?;
             let limit = self.settings.body_limits.body_bytes_max;
-            let body = self.bodies.read(&mut body, limit).await?;
+            let body = self.bodies.read(None, &mut body, limit).await?;
             Ok(Sent { admitted, body, keyed: None })
         };
         let read = read.await;

@@ -16,7 +16,8 @@ pub trait Fetch: Send + Sync {
     async fn get(&self, url: &CertificateUrl, bytes_max: usize) -> Result<Bytes, FetchFailed>;
 }
 
-/// Why something was not fetched, and what, in words for the operator.
+/// Why something was not fetched, in words for the operator. The URL is not among them: it is the
+/// word of a sender who could be anybody.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FetchFailed(pub String);
@@ -27,7 +28,7 @@ pub struct FetchNothing;
 
 #[async_trait]
 impl Fetch for FetchNothing {
-    async fn get(&self, url: &CertificateUrl, _: usize) -> Result<Bytes, FetchFailed> {
-        Err(FetchFailed(format!("{url} cannot be fetched: this process makes no such requests")))
+    async fn get(&self, _: &CertificateUrl, _: usize) -> Result<Bytes, FetchFailed> {
+        Err(FetchFailed("this process fetches nothing".to_owned()))
     }
 }

@@ -6,6 +6,7 @@
 //! on it.
 
 mod answer;
+mod beside;
 mod certificates;
 mod rejections;
 
@@ -18,10 +19,11 @@ use everhook_domain::inbound::{
 use everhook_domain::source::{ContentEncoding, Source, SourceSettings};
 use everhook_domain::time::Timestamp;
 use http::{HeaderMap, Method};
-use tokio::sync::Semaphore;
 
 use crate::body::Bodies;
 use crate::settings::WebSettings;
+
+use beside::Beside;
 
 pub(crate) use answer::{confirmed, given, success};
 pub(crate) use certificates::Certificates;
@@ -30,9 +32,6 @@ pub(crate) use rejections::{Rejections, ShownRejections, TurnedAway};
 /// A body beyond this is judged beside the threads that serve: at about 1 ms for a mebibyte and
 /// pass, a smaller one takes less than handing it over is worth.
 const INLINE_BYTES_MAX: usize = 256 * 1_024;
-/// The most bodies that are judged there at the same time. Decoding may make as much as the source
-/// takes out of a few bytes, before it is known whose they are, so this bounds memory too.
-const BESIDE_MAX: usize = 4;
 
 /// What all requests to sources share.
 pub(crate) struct Intake {
@@ -40,7 +39,7 @@ pub(crate) struct Intake {
     pub(crate) bodies: Bodies,
     pub(crate) rejections: Rejections,
     pub(crate) certificates: Certificates,
-    beside: Arc<Semaphore>,
+    beside: Beside,
 }
 
 /// A request to a source, whole.
@@ -84,13 +83,13 @@ impl Intake {
     pub(crate) fn new(settings: &WebSettings) -> Self {
         let limits = settings.receive_limits;
         Self {
-            bodies: Bodies::new(limits.in_flight_bytes_max, limits.timeout),
+            bodies: Bodies::of_sources(&limits),
             rejections: Rejections::default(),
             certificates: Certificates::new(
                 Arc::clone(&settings.fetch),
                 limits.certificate_lifetime,
             ),
-            beside: Arc::new(Semaphore::new(BESIDE_MAX)),
+            beside: Beside::default(),
         }
     }
 
@@ -107,13 +106,13 @@ impl Intake {
     ) -> Result<Judgement, TurnedAway> {
         let settings = &source.settings;
         let turned_away = |rejection: Rejection| TurnedAway::new(&rejection, settings);
-        let url = match self.judge_with(arrived, source, None).await {
+        let url = match self.judge_with(arrived, source, None).await? {
             Err(Rejection::CertificateNeeded(url)) => url,
             judged => return judged.map_err(turned_away),
         };
         let certificate = self.certificates.get(&url, now).await;
         let certificate = certificate.map_err(|error| TurnedAway::no_certificate(&error))?;
-        let judged = self.judge_with(arrived, source, Some((url, certificate))).await;
+        let judged = self.judge_with(arrived, source, Some((url, certificate))).await?;
         judged.map_err(turned_away)
     }
 
@@ -122,20 +121,19 @@ impl Intake {
         arrived: &Arc<Arrived>,
         source: &Arc<Source>,
         certificate: Option<(CertificateUrl, Bytes)>,
-    ) -> Result<Judgement, Rejection> {
+    ) -> Result<Result<Judgement, Rejection>, TurnedAway> {
         if !arrived.is_heavy(&source.settings) {
-            return arrived.with(&source.settings, certificate.as_ref(), judge);
+            return Ok(arrived.with(&source.settings, certificate.as_ref(), judge));
         }
-        // Never closed.
-        let permit = Arc::clone(&self.beside).acquire_owned().await.ok();
+        let place = self.beside.place(source.id).await.ok_or_else(TurnedAway::no_place)?;
         let (arrived, source) = (Arc::clone(arrived), Arc::clone(source));
         let judging = tokio::task::spawn_blocking(move || {
             // Kept even if nobody waits for the result any more.
-            let _permit = permit;
+            let _place = place;
             arrived.with(&source.settings, certificate.as_ref(), judge)
         });
         match judging.await.map_err(tokio::task::JoinError::try_into_panic) {
-            Ok(judged) => judged,
+            Ok(judged) => Ok(judged),
             // As if it had been judged here.
             Err(Ok(panic)) => std::panic::resume_unwind(panic),
             // The runtime is ending, and this request with it.

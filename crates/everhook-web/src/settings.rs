@@ -53,6 +53,9 @@ pub struct ReceiveLimits {
     pub in_flight_bytes_max: usize,
     /// How long a body may take from its headers to its end (`receive.body_timeout`).
     pub timeout: Duration,
+    /// The slowest that a body may come, in bytes a second, so that the silent give their room back
+    /// (`receive.body_pace_min`).
+    pub body_pace_min: usize,
     /// How long a certificate that was fetched is used (`receive.certificate_lifetime`).
     pub certificate_lifetime: Duration,
 }
@@ -64,6 +67,7 @@ impl Default for ReceiveLimits {
             body_bytes_max: 25 * MIB,
             in_flight_bytes_max: 128 * MIB,
             timeout: Duration::from_secs(60),
+            body_pace_min: 4 * 1_024,
             certificate_lifetime: Duration::from_secs(24 * 3_600),
         }
     }

@@ -19,6 +19,8 @@ pub(crate) struct EngineFetch(pub(crate) Arc<HttpSender>);
 impl Fetch for EngineFetch {
     async fn get(&self, url: &CertificateUrl, bytes_max: usize) -> Result<Bytes, FetchFailed> {
         let fetched = self.0.fetch(url.as_str(), bytes_max, TIMEOUT).await;
-        fetched.map_err(|why| FetchFailed(format!("{url} could not be fetched: {why}")))
+        // Without the URL, which is the sender's word.
+        let failed = |why| FetchFailed(format!("what the request names was not fetched: {why}"));
+        fetched.map_err(failed)
     }
 }

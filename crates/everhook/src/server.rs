@@ -265,6 +265,7 @@ fn web_settings(
         body_bytes_max: config.receive.body_bytes_max,
         in_flight_bytes_max: config.receive.bodies_bytes_max,
         timeout: config.receive.body_timeout,
+        body_pace_min: config.receive.body_pace_min,
         certificate_lifetime: config.receive.certificate_lifetime,
     };
     settings.public_url = config.server.public_url.clone();

@@ -29,9 +29,6 @@ use crate::post::Answering;
 use crate::problem::{Problem, ProblemKind};
 use crate::query::{Query, ShownPage};
 
-/// How often a change is made anew because another came in between.
-const CHANGE_TRIES: u32 = 8;
-
 /// `POST /api/v1/endpoints`: 201 with the endpoint and, this once, its secret.
 pub(super) async fn create(
     State(app): State<Arc<App>>,
@@ -104,7 +101,7 @@ pub(super) async fn change(
     let sent = app.admit_patch(&parts, body).await?;
     let (id, tenant) = (id.id()?, &sent.admitted.caller.tenant);
     let expected = version::expected(&parts.headers)?;
-    for _ in 0..CHANGE_TRIES {
+    let attempt = || async {
         let directory = app.store.directory().map_err(|error| app.problem(&error))?;
         let current = find(&directory, tenant, id)?;
         if expected.is_some_and(|expected| expected != current.version) {
@@ -120,18 +117,15 @@ pub(super) async fn change(
         };
         let now = app.now();
         match app.store.change(change, None, now).await {
-            Ok(claimed) => {
-                let endpoint =
-                    claimed.done().and_then(Changed::endpoint).ok_or_else(Problem::internal)?;
-                let health = health_of(&app, tenant, id).await?;
-                let shown = ShownEndpoint::new(&endpoint, health, now);
-                return Ok(version::shown(endpoint.version, &shown));
-            }
-            Err(StoreError::Refused(Refusal::VersionChanged)) => {}
-            Err(error) => return Err(gone_is_not_found(app.problem(&error))),
+            Ok(claimed) => Ok(Some((claimed, now))),
+            Err(StoreError::Refused(Refusal::VersionChanged)) => Ok(None),
+            Err(error) => Err(gone_is_not_found(app.problem(&error))),
         }
-    }
-    Err(Problem::from(Refusal::VersionChanged))
+    };
+    let (changed, now) = version::until_it_holds(attempt).await?;
+    let endpoint = changed.done().and_then(Changed::endpoint).ok_or_else(Problem::internal)?;
+    let health = health_of(&app, tenant, id).await?;
+    Ok(version::shown(endpoint.version, &ShownEndpoint::new(&endpoint, health, now)))
 }
 
 /// `DELETE /api/v1/endpoints/{id}`: 204. What waits for it is cancelled; its history stays.

@@ -135,7 +135,7 @@ async fn take(
 
 async fn read<'a>(app: &'a App, source: &Source, body: &mut Body) -> Result<Held<'a>, TurnedAway> {
     let limit = source.settings.options.body_max.min(app.settings.receive_limits.body_bytes_max);
-    app.intake.bodies.read(body, limit).await.map_err(TurnedAway::unread)
+    app.intake.bodies.read(Some(source.id), body, limit).await.map_err(TurnedAway::unread)
 }
 
 async fn store(

@@ -21,9 +21,6 @@ use crate::problem::Problem;
 use crate::query::{Query, ShownPage};
 use crate::source::{ShownSource, parse_source, parse_source_patch};
 
-/// How often a change is made anew because another came in between.
-const CHANGE_TRIES: u32 = 8;
-
 /// `POST /api/v1/sources`: 201 with the source and the URL that its provider is to call.
 pub(super) async fn create(
     State(app): State<Arc<App>>,
@@ -94,7 +91,7 @@ pub(super) async fn change(
     let sent = app.admit_patch(&parts, body).await?;
     let (id, tenant) = (id.id()?, &sent.admitted.caller.tenant);
     let expected = version::expected(&parts.headers)?;
-    for _ in 0..CHANGE_TRIES {
+    let attempt = || async {
         let directory = app.store.directory().map_err(|error| app.problem(&error))?;
         let current = find(&directory, tenant, id)?;
         if expected.is_some_and(|expected| expected != current.version) {
@@ -108,17 +105,15 @@ pub(super) async fn change(
             settings: Box::new(settings),
         };
         match app.store.change(change, None, app.now()).await {
-            Ok(claimed) => {
-                let source = claimed.done().and_then(Changed::source);
-                let source = source.ok_or_else(Problem::internal)?;
-                let base = base_url(&app, &parts.headers);
-                return Ok(version::shown(source.version, &show(&app, &source, base.as_ref())));
-            }
-            Err(StoreError::Refused(Refusal::VersionChanged)) => {}
-            Err(error) => return Err(app.problem(&error).about("source")),
+            Ok(claimed) => Ok(Some(claimed)),
+            Err(StoreError::Refused(Refusal::VersionChanged)) => Ok(None),
+            Err(error) => Err(app.problem(&error).about("source")),
         }
-    }
-    Err(Problem::from(Refusal::VersionChanged))
+    };
+    let changed = version::until_it_holds(attempt).await?;
+    let source = changed.done().and_then(Changed::source).ok_or_else(Problem::internal)?;
+    let base = base_url(&app, &parts.headers);
+    Ok(version::shown(source.version, &show(&app, &source, base.as_ref())))
 }
 
 /// `DELETE /api/v1/sources/{id}`: 204. It takes nothing any more; what it has received stays.

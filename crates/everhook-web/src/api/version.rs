@@ -1,11 +1,33 @@
 //! Versions of what can be changed, in `ETag` and `If-Match` (RFC 9110 §8.8.3, §13.1.1).
 
 use axum::response::Response;
+use everhook_store::Refusal;
 use http::{HeaderMap, HeaderValue, header};
 use serde::Serialize;
 
 use crate::answer;
 use crate::problem::{Problem, ProblemKind};
+
+/// How often a change that names no version is made anew because another came in between. Each time
+/// one of the others has succeeded, so this is more than can be under way.
+const CHANGE_TRIES: u32 = 10_000;
+
+/// Makes a change of what is there until it holds: `attempt` gives `None` if another came in
+/// between.
+///
+/// # Errors
+/// Those of `attempt`; `changed`.
+pub(super) async fn until_it_holds<T, F>(attempt: impl Fn() -> F) -> Result<T, Problem>
+where
+    F: Future<Output = Result<Option<T>, Problem>>,
+{
+    for _ in 0..CHANGE_TRIES {
+        if let Some(done) = attempt().await? {
+            return Ok(done);
+        }
+    }
+    Err(Problem::from(Refusal::VersionChanged))
+}
 
 /// A 200 with the thing and its version.
 pub(super) fn shown(version: u64, thing: &impl Serialize) -> Response {

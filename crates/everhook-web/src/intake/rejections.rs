@@ -14,6 +14,10 @@ use crate::fetch::FetchFailed;
 use crate::pace::LogPace;
 use crate::problem::{Problem, ProblemKind};
 
+/// The longest reason that is kept, told and shown, in bytes. What a reason is made of may come from
+/// others: names of headers, words of a name server.
+const REASON_BYTES_MAX: usize = 300;
+
 /// Why a request was turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
@@ -118,6 +122,14 @@ impl TurnedAway {
         Self { cause: Cause::Certificate, reason: error.to_string(), problem: not_ready() }
     }
 
+    /// Too many requests like it are being judged.
+    pub(crate) fn no_place() -> Self {
+        let detail = "too many large or compressed requests are being verified at the moment; \
+                      nothing was stored";
+        let problem = Problem::new(ProblemKind::Overloaded, detail);
+        Self { cause: Cause::Overloaded, reason: problem.detail().to_owned(), problem }
+    }
+
     /// The body could not be read.
     pub(crate) fn unread(problem: Problem) -> Self {
         let cause = match problem.kind() {
@@ -160,11 +172,12 @@ impl Rejections {
     /// Counts one, and tells of it in the log, at most once a second for each source.
     pub(crate) fn note(&self, source: &Source, turned_away: &TurnedAway, now: Timestamp) {
         let TurnedAway { cause, reason, .. } = turned_away;
+        let reason = short(reason);
         let left_out = {
             let mut by_source = self.by_source.lock().unwrap_or_else(PoisonError::into_inner);
             let tally = by_source.entry(source.id).or_default();
             tally.counts[*cause as usize] += 1;
-            tally.last = Some((*cause, reason.clone(), now));
+            tally.last = Some((*cause, reason.to_owned(), now));
             tally.pace.due(now)
         };
         if let Some(left_out) = left_out {
@@ -190,6 +203,11 @@ impl Rejections {
     pub(crate) fn forget(&self, source: SourceId) {
         self.by_source.lock().unwrap_or_else(PoisonError::into_inner).remove(&source);
     }
+}
+
+/// The beginning, if it is too long.
+fn short(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]
 }
 
 /// What was turned away at one source, as it is shown: every cause with its count.
@@ -218,5 +236,22 @@ impl Serialize for ShownRejections {
         });
         map.serialize_entry("last", &last)?;
         map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_short() {
+        for (reason, length) in [
+            ("why".to_owned(), 3),
+            ("x".repeat(REASON_BYTES_MAX), REASON_BYTES_MAX),
+            ("x".repeat(1_000_000), REASON_BYTES_MAX),
+            ("x".to_owned() + &"\u{e4}".repeat(REASON_BYTES_MAX), REASON_BYTES_MAX - 1),
+        ] {
+            assert_eq!(short(&reason).len(), length);
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::harness::{Api, Reply, text};
 const VECTORS: &str = include_str!("../../../everhook-domain/tests/vectors/aws_sns.json");
 const HOUR_MS: i64 = 3_600_000;
 
-/// Answers every GET with the same, and keeps what was asked for.
+/// Answers every GET with the same, but for what is called `bad`, and keeps what was asked for.
 struct Fake {
     asked: Mutex<Vec<String>>,
     answer: Mutex<Result<Bytes, FetchFailed>>,
@@ -34,7 +34,10 @@ impl Fetch for Fake {
         self.asked.lock().expect("no panic").push(url.to_string());
         self.gate.acquire().await.expect("open").forget();
         self.gate.add_permits(1);
-        self.answer.lock().expect("no panic").clone()
+        match url.as_str().contains("-bad") {
+            true => Err(FetchFailed("there is none".to_owned())),
+            false => self.answer.lock().expect("no panic").clone(),
+        }
     }
 }
 
@@ -76,13 +79,19 @@ async fn start() -> (Arc<Api>, Arc<Fake>) {
 }
 
 async fn send(api: &Api, case: &str) -> Reply {
+    send_named(api, case, &"0".repeat(32)).await
+}
+
+/// As [`send`], signed with the certificate of this name, which is no part of what is signed.
+async fn send_named(api: &Api, case: &str, certificate: &str) -> Reply {
     let vector = vector(case);
     let headers: Vec<_> = vector["headers"].as_object().expect("headers").iter().collect();
     let headers: Vec<_> = headers
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str().expect("text")))
         .collect();
-    api.raw("POST", "/in/sns", &headers, text(&vector["body"]).as_bytes()).await
+    let body = text(&vector["body"]).replace(&"0".repeat(32), certificate);
+    api.raw("POST", "/in/sns", &headers, body.as_bytes()).await
 }
 
 async fn rejected(api: &Api, cause: &str) -> Value {
@@ -171,4 +180,44 @@ async fn a_subscription_is_confirmed_by_asking_for_its_url() {
     let confirming = "https://sns.us-east-1.amazonaws.com/?Action=ConfirmSubscription&TopicArn=";
     assert!(asked[1..].iter().all(|url| url.starts_with(confirming)), "{asked:?}");
     assert_eq!(api.rows("/api/v1/receipts").await.len(), 1, "it is no event");
+}
+
+#[tokio::test]
+async fn what_anybody_asks_for_takes_no_place_of_what_is_known() {
+    let (api, fake) = start().await;
+    let case = "valid_v1_with_subject";
+    send(&api, case).await.expect(StatusCode::OK);
+    for number in 0..100 {
+        let reply = send_named(&api, case, &format!("bad{number}")).await;
+        assert_eq!(reply.slug(), "source-not-ready");
+    }
+    assert_eq!(fake.count(), 101);
+    let last = rejected(&api, "last").await;
+    assert!(!text(&last["reason"]).contains("bad"), "it is the sender's word: {last}");
+    // As many as may be are being asked for, and the others are to come again.
+    api.advance_ms(1_001);
+    fake.gate.acquire().await.expect("open").forget();
+    let mut requests = JoinSet::new();
+    for number in 0..80 {
+        let api = Arc::clone(&api);
+        requests.spawn(async move { send_named(&api, case, &format!("bad{number}")).await });
+    }
+    for _ in 32..80 {
+        let reply = requests.join_next().await.expect("one").expect("no panic");
+        assert_eq!(reply.slug(), "source-not-ready");
+    }
+    assert_eq!(fake.count(), 101 + 32);
+    send(&api, case).await.expect(StatusCode::OK);
+    assert_eq!(fake.count(), 101 + 32, "it was known all the time");
+    fake.gate.add_permits(1);
+    requests.join_all().await;
+}
+
+#[tokio::test]
+async fn a_url_that_is_too_long_is_neither_asked_for_nor_told() {
+    let (api, fake) = start().await;
+    let reply = send_named(&api, "valid_v1_with_subject", &"0".repeat(100_000)).await;
+    assert_eq!((reply.status, fake.count()), (401, 0));
+    let last = rejected(&api, "last").await;
+    assert!(text(&last["reason"]).len() <= 300, "{last}");
 }

@@ -1,11 +1,30 @@
 //! Sources: made, read, changed, deleted, and tried without effect.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::harness::{Api, SECRET, stripe_signature, text};
+
+#[tokio::test]
+async fn a_change_that_names_no_version_holds_however_many_come_at_once() {
+    let api = Arc::new(Api::new());
+    let source = api.stripe("shop", json!({})).await;
+    let (sources, endpoints) = ("/api/v1/sources", "/api/v1/endpoints");
+    let paths = [format!("{sources}/{source}"), format!("{endpoints}/{}", api.endpoint().await)];
+    for path in paths {
+        let mut tasks = tokio::task::JoinSet::new();
+        for _ in 0..40 {
+            let (api, path) = (Arc::clone(&api), path.clone());
+            tasks.spawn(async move { api.patch(&path, "{}").await.expect(StatusCode::OK) });
+        }
+        tasks.join_all().await;
+        assert_eq!(api.get(&path).await.json()["version"], 41, "{path}");
+    }
+}
 
 #[tokio::test]
 async fn a_source_is_made_read_changed_and_deleted() {
