@@ -15,7 +15,7 @@ use http::{HeaderMap, header};
 use hyper::body::Body as _;
 
 use crate::access::Caller;
-use crate::body::{self, Bodies, Held};
+use crate::body::{Bodies, Held};
 use crate::intake::Intake;
 use crate::pace::LogPace;
 use crate::post::Keyed;
@@ -81,16 +81,12 @@ impl App {
         limit: usize,
     ) -> Result<Sent<'_>, Problem> {
         let (parts, mut body) = request.into_parts();
-        let read = async {
-            let admitted = self.admit(&parts.headers)?;
-            let key = idempotency_key(&parts.headers)?;
-            check_media_type(&parts.headers, &body)?;
-            let body = self.bodies.read(None, &mut body, limit).await?;
-            let keyed = key.map(|key| Keyed::new(key, &admitted.caller, &parts, body.bytes()));
-            Ok(Sent { admitted, body, keyed })
-        };
-        let read = read.await;
-        self.or_linger(read, &parts, &mut body).await
+        let admitted = self.admit(&parts.headers)?;
+        let key = idempotency_key(&parts.headers)?;
+        check_media_type(&parts.headers, &body)?;
+        let body = self.bodies.read(None, &mut body, limit).await?;
+        let keyed = key.map(|key| Keyed::new(key, &admitted.caller, &parts, body.bytes()));
+        Ok(Sent { admitted, body, keyed })
     }
 
     /// Lets a PATCH in, with its whole body.
@@ -102,29 +98,11 @@ impl App {
         parts: &Parts,
         mut body: Body,
     ) -> Result<Sent<'_>, Problem> {
-        let read = async {
-            let admitted = self.admit(&parts.headers)?;
-            check_media_type(&parts.headers, &body)?;
-            let limit = self.settings.body_limits.body_bytes_max;
-            let body = self.bodies.read(None, &mut body, limit).await?;
-            Ok(Sent { admitted, body, keyed: None })
-        };
-        let read = read.await;
-        self.or_linger(read, parts, &mut body).await
-    }
-
-    async fn or_linger<'a>(
-        &self,
-        read: Result<Sent<'a>, Problem>,
-        parts: &Parts,
-        body: &mut Body,
-    ) -> Result<Sent<'a>, Problem> {
-        // Whoever was too slow is not waited for again.
-        let slow = |problem: &Problem| problem.kind() == ProblemKind::RequestTimeout;
-        if read.as_ref().is_err_and(|problem| !slow(problem)) {
-            body::linger(&parts.headers, body).await;
-        }
-        read
+        let admitted = self.admit(&parts.headers)?;
+        check_media_type(&parts.headers, &body)?;
+        let limit = self.settings.body_limits.body_bytes_max;
+        let body = self.bodies.read(None, &mut body, limit).await?;
+        Ok(Sent { admitted, body, keyed: None })
     }
 
     /// What is answered for an error of the store. What is ours to mend goes to the log.

@@ -9,7 +9,6 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::Bytes;
 use everhook_domain::id::SourceId;
-use http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
@@ -19,11 +18,6 @@ use room::{Pool, Room, SMALL_BYTES};
 
 /// The pace of a body is looked at each time that so much time has gone by.
 const PACE_WINDOW: Duration = Duration::from_secs(5);
-/// How much of a refused body is read and thrown away, so that its sender gets to read the answer
-/// instead of a broken connection.
-const LINGER_BYTES_MAX: usize = 32 * 1_024 * 1_024;
-/// For how long that is done.
-const LINGER_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Reads bodies; all that are held at the same time share one budget.
 #[derive(Debug)]
@@ -207,25 +201,6 @@ impl Held<'_> {
 fn too_large(limit: usize) -> Problem {
     let detail = format!("the body may have at most {limit} bytes; nothing was stored");
     Problem::new(ProblemKind::BodyTooLarge, detail)
-}
-
-/// Reads on after a refusal, within bounds. A client that waits for leave to send its body is not
-/// given it.
-pub(crate) async fn linger(headers: &HeaderMap, body: &mut Body) {
-    if body.is_end_stream() || headers.contains_key(header::EXPECT) {
-        return;
-    }
-    let read_on = async {
-        let mut thrown_away = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            thrown_away += frame.data_ref().map_or(0, Bytes::len);
-            if thrown_away > LINGER_BYTES_MAX {
-                break;
-            }
-        }
-    };
-    // Past the time, the connection is closed under the sender.
-    let _elapsed = tokio::time::timeout(LINGER_TIME_MAX, read_on).await;
 }
 
 #[cfg(test)]

@@ -3,32 +3,41 @@
 //! The listener and the stop signal are handed in. On stop nothing new is accepted, requests under
 //! way are answered, idle connections are closed; what is left after a while is cut off. A cut-off
 //! request is no half-done one: its effect is one transaction of the store. A client that ends its
-//! side after its request, as some simple ones do, is answered like any other.
+//! side after its request, as some simple ones do, is answered like any other. A refusal does not
+//! wait for the rest of the body: see `linger`.
 
+mod linger;
 mod stall;
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use hyper::body::Incoming;
+use http::{HeaderValue, header};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tower_service::Service;
 
+use linger::{Left, Watched, linger};
 use stall::NoStall;
 
 /// How long accepting rests after it failed, as when file descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// The least that hyper can work with.
 const HEAD_BYTES_MIN: usize = 8_192;
+
+/// A body up to this that was not read is likely here in whole, so that its connection can go on.
+const SMALL_BODY_BYTES: u64 = 8_192;
 
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,24 +135,30 @@ async fn connection(
         return;
     }
     let io = NoStall::new(TokioIo::new(stream), limits.stall_timeout);
-    let service = service_fn(move |request| answer(router.clone(), request));
-    let connection = http1::Builder::new()
+    let left = Left::default();
+    let noted = left.clone();
+    let service =
+        service_fn(move |request| Box::pin(answer(router.clone(), request, noted.clone())));
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.idle_timeout)
         .half_close(true)
         .max_buf_size(limits.head_bytes_max.max(HEAD_BYTES_MIN))
         .serve_connection(io, service);
-    tokio::pin!(connection);
     let stop = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = poll_fn(|context| connection.poll_without_shutdown(context)) => ended,
         _ = stop => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            std::pin::Pin::new(&mut connection).graceful_shutdown();
+            poll_fn(|context| connection.poll_without_shutdown(context)).await
         }
     };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
+    let mut stream = connection.into_parts().io.into_inner().into_inner();
+    match ended {
+        Ok(()) if left.is_so() => linger(stream).await,
+        // Whoever is gone needs no end of ours.
+        Ok(()) => drop(stream.shutdown().await),
+        Err(error) => tracing::debug!(%error, "a connection ended early"),
     }
     drop(slot);
 }
@@ -151,8 +166,16 @@ async fn connection(
 async fn answer(
     mut router: Router,
     request: hyper::Request<Incoming>,
+    left: Left,
 ) -> Result<Response, Infallible> {
-    router.call(request.map(Body::new)).await
+    let upper = request.body().size_hint().upper();
+    let is_small = upper.is_some_and(|bytes| bytes <= SMALL_BODY_BYTES);
+    let watched = request.map(|body| Body::new(Watched::new(body, left.clone())));
+    let mut response = router.call(watched).await?;
+    if left.is_so() && !is_small {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response)
 }
 
 fn note_panic(ended: Result<(), JoinError>) {

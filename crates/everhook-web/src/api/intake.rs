@@ -18,7 +18,7 @@ use everhook_store::{NewReceipt, Receive, Received, Refusal, StoreError, Verdict
 use http::request::Parts;
 
 use crate::app::App;
-use crate::body::{self, Held};
+use crate::body::Held;
 use crate::intake::{self, Arrived, TurnedAway};
 use crate::problem::{Problem, ProblemKind};
 
@@ -32,20 +32,13 @@ pub(super) async fn receive(
     let (parts, mut body) = request.into_parts();
     let source = match find(&app, named) {
         Ok(source) => source,
-        Err(problem) => {
-            body::linger(&parts.headers, &mut body).await;
-            return problem.into_response();
-        }
+        Err(problem) => return problem.into_response(),
     };
     match take(&app, &source, &parts, &mut body, at).await {
         Ok(response) => response,
         Err(Refused::Store(error)) => store_problem(&app, &error).into_response(),
         Err(Refused::TurnedAway(turned_away)) => {
             app.intake.rejections.note(&source, &turned_away, app.now());
-            // Whoever was too slow is not waited for again.
-            if turned_away.problem.kind() != ProblemKind::RequestTimeout {
-                body::linger(&parts.headers, &mut body).await;
-            }
             turned_away.problem.into_response()
         }
     }

@@ -15,7 +15,7 @@ const OF_A_SOURCE_MAX: usize = BESIDE_MAX / 2;
 /// For so long a request waits; then its sender is told to come again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Lets requests in. Of each source only a few wait for a place, the others for their source's turn.
+/// Lets requests in. Of each source only a few wait for a place, the others for the source's turn.
 /// Who goes away while it waits waits no more.
 #[derive(Debug)]
 pub(super) struct Beside {

@@ -14,8 +14,8 @@ use crate::fetch::FetchFailed;
 use crate::pace::LogPace;
 use crate::problem::{Problem, ProblemKind};
 
-/// The longest reason that is kept, told and shown, in bytes. What a reason is made of may come from
-/// others: names of headers, words of a name server.
+/// The longest reason that is kept, told and shown, in bytes. What a reason is made of may come
+/// from others: names of headers, words of a name server.
 const REASON_BYTES_MAX: usize = 300;
 
 /// Why a request was turned away.

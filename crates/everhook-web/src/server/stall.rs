@@ -23,6 +23,11 @@ impl<T> NoStall<T> {
         Self { io, longest, deadline: None }
     }
 
+    /// The connection.
+    pub(super) fn into_inner(self) -> T {
+        self.io
+    }
+
     fn watch<R>(
         &mut self,
         context: &mut Context<'_>,

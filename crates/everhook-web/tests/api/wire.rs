@@ -152,6 +152,39 @@ async fn case_035_too_large_is_said_early() {
 }
 
 #[tokio::test]
+async fn who_announces_a_body_and_waits_is_refused_at_once() {
+    let (server, _) = running().await;
+    for (line, status) in [
+        ("POST /in/nobody", "404"),
+        ("PUT /in/shop", "405"),
+        ("POST /api/v1/events", "401"),
+        ("PUT /api/v1/events", "405"),
+        ("POST /nowhere", "404"),
+    ] {
+        let mut stream = server.connect().await;
+        let head = format!("{line} HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n");
+        send(&mut stream, &[head.as_bytes()]).await;
+        // The other side has ended too, so all of it is here.
+        let mut reply = Vec::new();
+        let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut reply);
+        let read = tokio::time::timeout(Duration::from_secs(4), read).await;
+        read.expect("no waiting for what does not come").expect("an answer");
+        let reply = String::from_utf8_lossy(&reply);
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "{line}: {reply}");
+        assert!(reply.contains("connection: close") && reply.ends_with('}'), "{line}: {reply}");
+    }
+    // Of what is small and here the connection goes on.
+    let mut stream = server.connect().await;
+    for _ in 0..3 {
+        let small = "POST /in/nobody HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
+        send(&mut stream, &[small.as_bytes()]).await;
+        assert!(answer(&mut stream).await.0.starts_with("http/1.1 404"));
+    }
+    drop(stream);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn case_088_no_body_at_all_is_an_answer_too() {
     let (server, _) = running().await;
     let signature = stripe_signature(SECRET, server.api.now(), b"");
