@@ -6,6 +6,7 @@
 //! side after its request, as some simple ones do, is answered like any other. A refusal does not
 //! wait for the rest of the body: see `linger`.
 
+mod head;
 mod linger;
 mod stall;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
@@ -170,8 +171,15 @@ async fn answer(
 ) -> Result<Response, Infallible> {
     let upper = request.body().size_hint().upper();
     let is_small = upper.is_some_and(|bytes| bytes <= SMALL_BODY_BYTES);
+    let legal = head::check(request.version(), request.headers());
     let watched = request.map(|body| Body::new(Watched::new(body, left.clone())));
-    let mut response = router.call(watched).await?;
+    let mut response = match legal {
+        Ok(()) => router.call(watched).await?,
+        Err(problem) => {
+            drop(watched);
+            problem.into_response()
+        }
+    };
     if left.is_so() && !is_small {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

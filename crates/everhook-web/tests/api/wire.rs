@@ -185,6 +185,22 @@ async fn who_announces_a_body_and_waits_is_refused_at_once() {
 }
 
 #[tokio::test]
+async fn what_can_be_read_in_two_ways_is_refused() {
+    let (server, _) = running().await;
+    for (lines, status) in [
+        ("content-length: 2\r\n\r\n{}", "400"),
+        ("host: x\r\nhost: y\r\ncontent-length: 2\r\n\r\n{}", "400"),
+        ("host: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "501"),
+    ] {
+        let request = format!("POST /in/shop HTTP/1.1\r\n{lines}");
+        let (head, body) = exchange(&server, &[request.as_bytes()]).await;
+        assert!(head.starts_with(&format!("http/1.1 {status}")), "{lines}: {head}");
+        assert!(body.contains("invalid-header"), "{body}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn case_088_no_body_at_all_is_an_answer_too() {
     let (server, _) = running().await;
     let signature = stripe_signature(SECRET, server.api.now(), b"");
