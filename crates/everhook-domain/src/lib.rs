@@ -22,6 +22,7 @@
 //! | [`signature`] | the Standard Webhooks signature |
 //! | [`schedule`] | when the attempts of a round are due |
 //! | [`delivery`] | the state machine of a delivery |
+//! | [`budget`] | what deliveries may weigh in memory, all of them and those of one lane |
 //! | [`bulk`] | work on many deliveries: which, how fast, what becomes of each |
 //! | [`attempt`] | the result of one attempt |
 //! | [`health`] | what an endpoint's last results say about it |
@@ -32,6 +33,7 @@
 
 pub mod address;
 pub mod attempt;
+pub mod budget;
 pub mod bulk;
 pub mod certificate;
 pub mod delivery;

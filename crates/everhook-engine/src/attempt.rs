@@ -56,6 +56,7 @@ pub(crate) async fn attempt(context: Arc<Context>, starting: Starting) -> Finish
     let Starting { delivery, place } = starting;
     let (id, token, endpoint, share) =
         (delivery.id, delivery.token, delivery.endpoint, delivery.share);
+    let claimed_bytes = if place.is_none() { delivery.body.len() } else { 0 };
     let run = AssertUnwindSafe(run(&context, delivery)).catch_unwind().await;
     drop(place);
     let run = run.unwrap_or_else(|_panic| {
@@ -63,7 +64,7 @@ pub(crate) async fn attempt(context: Arc<Context>, starting: Starting) -> Finish
         tracing::error!(delivery = %id, %endpoint, "{why}");
         Run::Failed
     });
-    let mut ended = Ended { endpoint, share, attempt: None, hold_until: None };
+    let mut ended = Ended { endpoint, share, claimed_bytes, attempt: None, hold_until: None };
     let result = match run {
         Run::Reported(report) => {
             ended.attempt = Some((report.outcome.is_success(), report.duration));

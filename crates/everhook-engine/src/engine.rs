@@ -228,9 +228,9 @@ impl Node {
     }
 
     fn begin_claim(&mut self, now: Timestamp) {
-        if let Some(wanted) = self.scheduler.claim() {
+        if let Some((wanted, budget)) = self.scheduler.claim() {
             let store = Arc::clone(&self.context.store);
-            self.claim = Some(async move { store.claim(wanted, now).await }.boxed());
+            self.claim = Some(async move { store.claim(wanted, budget, now).await }.boxed());
         }
     }
 

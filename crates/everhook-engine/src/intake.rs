@@ -5,10 +5,10 @@
 //! when the engine stops. What lies here is a copy: a crash loses nothing, the table is the truth.
 //!
 //! Invariant: the deliveries that were given room and have not begun are at most so many a lane,
-//! and those not ended weigh at most so many bytes in all, waiting for their commit included.
+//! and those not ended weigh at most half of the bytes in flight, counted from before their commit.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub struct Intake {
     /// How long an attempt takes at most.
     timeout: Duration,
     totals: Arc<Totals>,
+    /// What the deliveries weigh that the engine has claimed.
+    claimed_bytes: AtomicUsize,
     open: AtomicBool,
     /// When it opened, in milliseconds.
     opened_at: AtomicI64,
@@ -58,7 +60,8 @@ impl Intake {
         Arc::new(Self {
             lane_max: settings.lane_handoff_max,
             timeout: settings.timeout,
-            totals: Arc::new(Totals::new(settings.handoff_bytes_max)),
+            claimed_bytes: AtomicUsize::new(0),
+            totals: Arc::new(Totals::new(settings.half_of_bytes())),
             open: AtomicBool::new(false),
             opened_at: AtomicI64::new(i64::MIN),
             rooms: Mutex::default(),
@@ -67,10 +70,16 @@ impl Intake {
         })
     }
 
-    /// What new deliveries hold in memory now, waiting or under way, in bytes: at most
-    /// [`EngineSettings::handoff_bytes_max`], however much is accepted.
+    /// What the bodies of deliveries hold in memory now, waiting or under way, in bytes: at most
+    /// [`EngineSettings::in_flight_bytes_max`], however much is accepted or due, unless a single
+    /// one is larger than half of that.
     pub fn held_bytes(&self) -> usize {
-        self.totals.held_bytes()
+        self.totals.held_bytes() + self.claimed_bytes.load(Ordering::SeqCst)
+    }
+
+    /// What the deliveries weigh now that the engine has claimed.
+    pub(crate) fn set_claimed_bytes(&self, bytes: usize) {
+        self.claimed_bytes.store(bytes, Ordering::SeqCst);
     }
 
     /// From now on there is room.

@@ -108,6 +108,8 @@ pub(crate) struct Lane {
     retry: Shelf,
     suspect_due: Option<Timestamp>,
     started: usize,
+    /// What those weigh that were claimed and have not ended.
+    claimed_bytes: usize,
     appetite: u32,
     turn: usize,
     hold_until: Option<Timestamp>,
@@ -127,6 +129,7 @@ impl Lane {
             retry: Shelf::default(),
             suspect_due: None,
             started: 0,
+            claimed_bytes: 0,
             appetite: APPETITE_FIRST,
             turn: 0,
             hold_until: None,
@@ -146,6 +149,11 @@ impl Lane {
     /// Slots that it holds: begun, leased or set aside.
     pub(crate) fn held(&self) -> usize {
         self.started + self.fresh.held() + self.retry.held()
+    }
+
+    /// What those weigh that were claimed and have not ended.
+    pub(crate) const fn claimed_bytes(&self) -> usize {
+        self.claimed_bytes
     }
 
     /// When its earliest suspect is due.
@@ -214,6 +222,7 @@ impl Lane {
         delivery: LeasedDelivery,
         now: Timestamp,
     ) -> Option<Starting> {
+        self.claimed_bytes += delivery.body.len();
         match delivery.share {
             Share::Fresh => self.fresh.ready.push_back(delivery),
             Share::Retry => self.retry.ready.push_back(delivery),
@@ -348,14 +357,22 @@ impl Lane {
         [self.fresh.due, self.retry.due].into_iter().flatten().any(|due| due <= now)
     }
 
+    /// Whether it takes requests and something is due in its part of the table.
+    pub(crate) fn is_waiting(&self, now: Timestamp) -> bool {
+        let suspect = self.suspect_due.is_some_and(|due| due <= now);
+        self.is_open() && (suspect || self.is_overdue(now))
+    }
+
     /// Nothing begins here before `until`.
     pub(crate) fn hold(&mut self, until: Timestamp) {
         self.hold_until = Some(until);
     }
 
-    /// One that had begun has ended: with an attempt of that result and length, or without.
-    pub(crate) fn ended(&mut self, attempt: Option<(bool, Duration)>) {
+    /// One that had begun has ended: with an attempt of that result and length, or without. If it
+    /// had been claimed, its bytes are free.
+    pub(crate) fn ended(&mut self, attempt: Option<(bool, Duration)>, claimed_bytes: usize) {
         self.started = self.started.saturating_sub(1);
+        self.claimed_bytes = self.claimed_bytes.saturating_sub(claimed_bytes);
         if let Some((success, length)) = attempt {
             self.length = (self.length * 7 + length) / 8;
             (self.health, _) = self.health.observe(success);
@@ -369,6 +386,7 @@ impl Lane {
         (self.fresh.asked, self.retry.asked) = (0, 0);
         let ready = self.fresh.ready.drain(..).chain(self.retry.ready.drain(..));
         let mut given_up: Vec<_> = ready.collect();
+        self.claimed_bytes -= given_up.iter().map(|delivery| delivery.body.len()).sum::<usize>();
         given_up.extend(self.empty_handed());
         given_up
     }

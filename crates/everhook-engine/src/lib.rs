@@ -8,7 +8,7 @@
 //! | `settings` | every limit, with its unit |
 //! | `intake`, `room` | where the store hands work over, and how much of it there may be |
 //! | `scheduler` | which delivery begins next; decisions only |
-//! | `lane`, `slots`, `pace`, `suspects` | what it decides by |
+//! | `lane`, `slots`, `weights`, `pace`, `suspects` | what it decides by |
 //! | `engine` | the loop that joins scheduler, store and attempts |
 //! | `attempt`, `request` | one attempt: read the endpoint, sign, send, report |
 //! | `recorder`, `jobs` | results and long work on their way into the store |
@@ -35,6 +35,7 @@ mod sender;
 mod settings;
 mod slots;
 mod suspects;
+mod weights;
 
 pub use engine::Engine;
 pub use intake::Intake;

@@ -2,7 +2,8 @@
 //!
 //! A place is taken before the commit and given back when the delivery's attempt has ended. What is
 //! limited per lane is the number that has not begun; what is limited in all is the bytes that are
-//! held. All of it is counted by atomics, because publishers ask from their own threads.
+//! held, shared among the lanes by [`Budget`]. All of it is counted by atomics, because publishers
+//! ask from their own threads.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst,
 };
 
+use everhook_domain::budget::Budget;
 use everhook_domain::time::Timestamp;
 use everhook_store::{Offer, Permit};
 use tokio::sync::Notify;
@@ -57,21 +59,24 @@ impl Gate {
 /// What all lanes share.
 #[derive(Debug)]
 pub(crate) struct Totals {
-    bytes_max: usize,
+    budget: Budget,
     bytes: AtomicUsize,
     places: AtomicUsize,
+    /// How often bytes were given back.
+    given_back: AtomicU64,
     /// Somebody was refused for want of bytes.
     short: AtomicBool,
     freed: Notify,
 }
 
 impl Totals {
-    /// Nothing is held; at most so many bytes may be.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// Nothing is held; at most so much may be.
+    pub(crate) fn new(budget: Budget) -> Self {
         Self {
-            bytes_max,
+            budget,
             bytes: AtomicUsize::new(0),
             places: AtomicUsize::new(0),
+            given_back: AtomicU64::new(0),
             short: AtomicBool::new(false),
             freed: Notify::new(),
         }
@@ -87,9 +92,13 @@ impl Totals {
         self.bytes.load(SeqCst)
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        if self.bytes.fetch_add(bytes, SeqCst) + bytes > self.bytes_max {
+    fn take(&self, room: &Room, bytes: usize) -> bool {
+        let given_back = self.given_back.load(SeqCst);
+        let taken = self.budget.with(self.bytes.fetch_add(bytes, SeqCst));
+        if !taken.allows(room.bytes.fetch_add(bytes, SeqCst), bytes) {
+            room.bytes.fetch_sub(bytes, SeqCst);
             self.bytes.fetch_sub(bytes, SeqCst);
+            room.short_since.store(given_back, SeqCst);
             self.short.store(true, SeqCst);
             return false;
         }
@@ -97,9 +106,11 @@ impl Totals {
         true
     }
 
-    fn give_back(&self, bytes: usize) {
+    fn give_back(&self, room: &Room, bytes: usize) {
+        room.bytes.fetch_sub(bytes, SeqCst);
         self.bytes.fetch_sub(bytes, SeqCst);
         self.places.fetch_sub(1, SeqCst);
+        self.given_back.fetch_add(1, SeqCst);
         if self.short.swap(false, SeqCst) {
             self.freed.notify_waiters();
         }
@@ -114,6 +125,10 @@ pub(crate) struct Room {
     admitted: AtomicU32,
     /// Of these, how many have begun.
     begun: AtomicU32,
+    /// Bytes taken.
+    bytes: AtomicUsize,
+    /// How often bytes had been given back when the lane was last refused some.
+    short_since: AtomicU64,
     /// Somebody gave up waiting, and nothing has moved since.
     stuck: AtomicBool,
     freed: Notify,
@@ -130,6 +145,8 @@ impl Room {
             gate: AtomicU64::new(Gate::Fast(places).to_bits()),
             admitted: AtomicU32::new(0),
             begun: AtomicU32::new(0),
+            bytes: AtomicUsize::new(0),
+            short_since: AtomicU64::new(u64::MAX),
             stuck: AtomicBool::new(false),
             freed: Notify::new(),
             started_at: AtomicI64::new(i64::MIN),
@@ -173,11 +190,11 @@ impl Room {
             Gate::Fast(_) if !self.stuck.load(SeqCst) => Offer::Full,
             Gate::Slow(_) | Gate::Fast(_) => Offer::Declined,
         };
-        if bytes > totals.bytes_max {
+        if bytes > totals.budget.max() {
             return Offer::Declined;
         }
         self.admitted.fetch_add(1, SeqCst);
-        if self.waiting() > gate.limit() || !totals.take(bytes) {
+        if self.waiting() > gate.limit() || !totals.take(&self, bytes) {
             self.admitted.fetch_sub(1, SeqCst);
             return full;
         }
@@ -195,7 +212,7 @@ impl Room {
             bytes_freed.as_mut().enable();
             let full = match self.gate() {
                 Gate::Closed | Gate::Slow(_) => false,
-                Gate::Fast(limit) => self.waiting() >= limit || totals.short.load(SeqCst),
+                Gate::Fast(limit) => self.waiting() >= limit || self.is_short(totals),
             };
             if !full || !is_open() {
                 break;
@@ -221,6 +238,11 @@ impl Room {
         self.freed.notify_one();
     }
 
+    /// Whether the lane was refused bytes, and none have been given back since.
+    fn is_short(&self, totals: &Totals) -> bool {
+        self.short_since.load(SeqCst) == totals.given_back.load(SeqCst)
+    }
+
     fn gate(&self) -> Gate {
         Gate::from_bits(self.gate.load(SeqCst))
     }
@@ -240,7 +262,7 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.room.admitted.fetch_sub(1, SeqCst);
-        self.totals.give_back(self.bytes);
+        self.totals.give_back(&self.room, self.bytes);
         self.room.moved();
     }
 }
@@ -271,7 +293,7 @@ mod tests {
     use futures_util::FutureExt;
 
     fn room(places: u32, bytes_max: usize) -> (Arc<Room>, Arc<Totals>) {
-        (Arc::new(Room::new(places)), Arc::new(Totals::new(bytes_max)))
+        (Arc::new(Room::new(places)), Arc::new(Totals::new(Budget::new(bytes_max))))
     }
 
     fn offer(room: &Arc<Room>, totals: &Arc<Totals>, bytes: usize) -> Result<Permit, bool> {

@@ -13,6 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use everhook_domain::budget::Budget;
 use everhook_domain::endpoint::EndpointState;
 use everhook_domain::id::EndpointId;
 use everhook_domain::time::Timestamp;
@@ -25,6 +26,7 @@ use crate::lane::{Lane, Limits, Next, Starting};
 use crate::settings::EngineSettings;
 use crate::slots::Slots;
 use crate::suspects::Suspects;
+use crate::weights::Weights;
 
 /// How long nothing is asked of a lane whose claim found nothing although something is due there.
 const EMPTY_PAUSE: Duration = Duration::from_millis(100);
@@ -36,6 +38,8 @@ pub(crate) struct Ended {
     pub(crate) endpoint: EndpointId,
     /// Which share of the lane it was in.
     pub(crate) share: Share,
+    /// What it weighed, if it had been claimed.
+    pub(crate) claimed_bytes: usize,
     /// Whether the attempt succeeded, and its length; `None`: there was none.
     pub(crate) attempt: Option<(bool, Duration)>,
     /// Nothing begins in the lane before that, because we failed there ourselves.
@@ -61,6 +65,7 @@ pub(crate) struct Scheduler {
     starved: Vec<EndpointId>,
     timer: BTreeSet<(Timestamp, EndpointId)>,
     slots: Slots,
+    weights: Weights,
     started: usize,
     suspects: Suspects,
     suspect_due: BTreeSet<(Timestamp, EndpointId)>,
@@ -78,6 +83,7 @@ impl Scheduler {
     pub(crate) fn new(settings: &EngineSettings, intake: Arc<Intake>, now: Timestamp) -> Self {
         Self {
             slots: Slots::new(settings.in_flight_max),
+            weights: Weights::new(settings.half_of_bytes()),
             settings: settings.clone(),
             intake,
             directory: Arc::default(),
@@ -168,7 +174,7 @@ impl Scheduler {
             standing.in_ring = false;
             let lane = &mut standing.lane;
             self.slots.remove(lane.held(), lane.is_failing());
-            let next = lane.next(&self.slots, claims, now);
+            let next = lane.next(&self.slots, claims && self.weights.may_ask(id), now);
             self.slots.add(lane.held(), lane.is_failing());
             match next {
                 Next::Start(start) => {
@@ -193,8 +199,8 @@ impl Scheduler {
         starting
     }
 
-    /// What to claim now, if anything and if no claim is under way.
-    pub(crate) fn claim(&mut self) -> Option<Vec<Wanted>> {
+    /// What to claim now and within which budget, if anything and if no claim is under way.
+    pub(crate) fn claim(&mut self) -> Option<(Vec<Wanted>, Budget)> {
         if self.claiming.is_some() {
             return None;
         }
@@ -203,21 +209,26 @@ impl Scheduler {
             let Some(standing) = self.lanes.get_mut(&endpoint) else { continue };
             let (fresh, retry) = standing.lane.claim();
             if fresh + retry > 0 {
-                wanted.push(Wanted { endpoint, fresh, retry, suspect: 0 });
+                let held = standing.lane.claimed_bytes();
+                wanted.push(Wanted { endpoint, fresh, retry, suspect: 0, held });
             }
         }
         if let Some(endpoint) = self.suspect_wanted.take() {
             match wanted.iter_mut().find(|wanted| wanted.endpoint == endpoint) {
                 Some(wanted) => wanted.suspect = 1,
-                None => wanted.push(Wanted { endpoint, fresh: 0, retry: 0, suspect: 1 }),
+                None => {
+                    let held = self.lanes.get(&endpoint).map_or(0, |s| s.lane.claimed_bytes());
+                    wanted.push(Wanted { endpoint, fresh: 0, retry: 0, suspect: 1, held });
+                }
             }
         }
         if wanted.is_empty() {
             return None;
         }
+        let budget = self.weights.claim(&mut wanted, |wanted| wanted.endpoint);
         self.claiming = Some(wanted.clone());
         self.late_hints.get_or_insert_default();
-        Some(wanted)
+        Some((wanted, budget))
     }
 
     /// The claim's answer. Gives what begins at once: a suspect.
@@ -238,10 +249,12 @@ impl Scheduler {
         for wanted in claiming {
             let (due, found) =
                 (dues.remove(&wanted.endpoint), found.get(&wanted.endpoint).copied());
+            let too_heavy = due.and_then(|due| due.too_heavy);
+            self.weights.left(wanted.endpoint, too_heavy, found.is_some());
             self.update(wanted.endpoint, now, |lane, _| {
                 lane.claimed(Some(found.unwrap_or(0)));
                 lane.set_due(due);
-                if nothing && lane.is_overdue(now) {
+                if nothing && too_heavy.is_none() && lane.is_overdue(now) {
                     lane.hold(now + EMPTY_PAUSE);
                 }
             });
@@ -257,6 +270,7 @@ impl Scheduler {
             });
         }
         self.apply_late_hints(now);
+        self.look_again();
         if suspect_claimed {
             let found = suspect.as_ref().map(|starting| starting.delivery.endpoint);
             self.suspects.claimed(found, now);
@@ -283,7 +297,7 @@ impl Scheduler {
             self.suspects.ended(ended.endpoint, now);
         }
         self.update(ended.endpoint, now, |lane, given_up| {
-            lane.ended(ended.attempt);
+            lane.ended(ended.attempt, ended.claimed_bytes);
             if let Some(until) = ended.hold_until {
                 lane.hold(until);
             }
@@ -329,12 +343,14 @@ impl Scheduler {
         let Some(Standing { lane, .. }) = self.lanes.get_mut(&id) else { return };
         let suspect_due = lane.suspect_due().filter(|_| lane.is_open());
         let before = (lane.held(), lane.is_failing());
+        let bytes_before = lane.claimed_bytes();
         let mut given_up = Vec::new();
         change(lane, &mut given_up);
         lane.set_gate(now);
         let after = (lane.held(), lane.is_failing());
         self.slots.remove(before.0, before.1);
         self.slots.add(after.0, after.1);
+        let (bytes_after, waits) = (lane.claimed_bytes(), lane.is_waiting(now));
         let now_due = lane.suspect_due().filter(|_| lane.is_open());
         if suspect_due != now_due {
             suspect_due.map(|at| self.suspect_due.remove(&(at, id)));
@@ -344,7 +360,26 @@ impl Scheduler {
         if after.0 < before.0 || after.1 != before.1 {
             self.feed_starved();
         }
+        self.weigh(id, (bytes_before, bytes_after), waits);
         self.enter_ring(id);
+    }
+
+    /// Counts what a lane holds. Where bytes came free, or nobody waits for them any more, those
+    /// in line look again.
+    fn weigh(&mut self, id: EndpointId, (before, after): (usize, usize), waits: bool) {
+        self.weights.change(id, before, after);
+        self.intake.set_claimed_bytes(self.weights.held());
+        let gone = !waits && self.weights.forget(id);
+        if after < before || gone {
+            self.look_again();
+        }
+    }
+
+    /// Those that wait for bytes may have some now.
+    fn look_again(&mut self) {
+        for id in self.weights.line() {
+            self.enter_ring(id);
+        }
     }
 
     /// Slots came free: those who waited for them come first.
@@ -415,7 +450,7 @@ impl Scheduler {
     /// The lane whose suspect is next of those that have a slot, and from when on it may begin.
     fn first_suspect(&self, now: Timestamp) -> Option<(Timestamp, EndpointId)> {
         let may_begin = |(_, id): &(Timestamp, EndpointId)| {
-            let lane = &self.lanes.get(id)?.lane;
+            let lane = &self.lanes.get(id).filter(|_| self.weights.may_ask(*id))?.lane;
             let mut others = self.slots;
             others.remove(lane.held(), lane.is_failing());
             Some((lane.suspect_from(&others, now)?, *id))

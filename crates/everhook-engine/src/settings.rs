@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use everhook_domain::budget::Budget;
 use everhook_domain::header::HeaderPrefix;
 use http::HeaderValue;
 
@@ -24,8 +25,9 @@ pub struct EngineSettings {
     pub failing_requests_per_second: u32,
     /// The most new deliveries that wait in memory for one endpoint; the others wait in the store.
     pub lane_handoff_max: u32,
-    /// The most bytes of all new deliveries in memory, waiting or under way.
-    pub handoff_bytes_max: usize,
+    /// The most bytes of all bodies in memory, waiting or under way. Half of it is for new
+    /// deliveries on their way from acceptance, half for those read from the store.
+    pub in_flight_bytes_max: usize,
     /// The most results that may wait to be recorded before nothing more is started.
     pub results_waiting_max: usize,
     /// Bytes of an answer's body that are read and kept, at most [`RESPONSE_BYTES_LIMIT`].
@@ -65,6 +67,12 @@ impl EngineSettings {
     pub fn lease_margin(&self) -> Duration {
         (self.timeout / 10).min(Duration::from_secs(1))
     }
+
+    /// What those may weigh that are on their way from acceptance, and apart from them those that
+    /// were read from the store, so that neither keep the others waiting.
+    pub(crate) const fn half_of_bytes(&self) -> Budget {
+        Budget::new(self.in_flight_bytes_max / 2)
+    }
 }
 
 impl Default for EngineSettings {
@@ -76,7 +84,7 @@ impl Default for EngineSettings {
             endpoint_requests_per_second: None,
             failing_requests_per_second: 100,
             lane_handoff_max: 64,
-            handoff_bytes_max: 32 * 1_024 * 1_024,
+            in_flight_bytes_max: 64 * 1_024 * 1_024,
             results_waiting_max: 4_096,
             response_bytes_max: 4 * 1_024,
             response_headers_bytes_max: 8 * 1_024,

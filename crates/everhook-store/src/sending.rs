@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use everhook_domain::attempt::{AttemptReport, Trigger};
+use everhook_domain::budget::Budget;
 use everhook_domain::delivery::Token;
 use everhook_domain::event::{EventType, NewEvent};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
@@ -102,6 +103,8 @@ pub struct Wanted {
     pub retry: u32,
     /// At most this many that must be tried alone.
     pub suspect: u32,
+    /// Bytes of the budget that the lane holds already.
+    pub held: usize,
 }
 
 /// A delivery that the caller is to send.
@@ -140,6 +143,9 @@ pub struct LaneDue {
     pub retry: Option<Timestamp>,
     /// The earliest that must be tried alone.
     pub suspect: Option<Timestamp>,
+    /// What the first one weighs that was left to wait for want of bytes; never told by
+    /// [`Sending::due`].
+    pub too_heavy: Option<usize>,
 }
 
 /// The end of a lease.
@@ -210,11 +216,15 @@ pub trait Sending: Send + Sync {
     /// Leases what is due at `now`, oldest first within each share, at most as many as wanted, and
     /// tells what is due next in the lanes asked for. No delivery is ever leased twice at once.
     ///
+    /// Their bodies weigh at most what `budget` allows each lane, in the order of `wanted`. Where
+    /// one is not allowed, its share stays as it is, and no body is read that is not returned.
+    ///
     /// # Errors
     /// [`StoreError`]; nothing was leased.
     async fn claim(
         &self,
         wanted: Vec<Wanted>,
+        budget: Budget,
         now: Timestamp,
     ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError>;
 

@@ -224,7 +224,7 @@ fn engine_settings(config: &Config) -> EngineSettings {
         endpoint_requests_per_second: delivery.endpoint_requests_per_second,
         failing_requests_per_second: delivery.failing_requests_per_second,
         lane_handoff_max: delivery.endpoint_waiting_max,
-        handoff_bytes_max: delivery.waiting_bytes_max,
+        in_flight_bytes_max: delivery.in_flight_bytes_max,
         results_waiting_max: delivery.results_waiting_max as usize,
         response_bytes_max: delivery.response_bytes_max,
         response_headers_bytes_max: delivery.response_headers_bytes_max,

@@ -140,17 +140,17 @@ fn a_failing_lane_is_narrow_and_paced_until_it_answers() {
     for _ in 0..5 {
         hand_over(&mut lane, 1);
         assert_eq!(steps(&mut lane, at(0)), "bI");
-        lane.ended(Some((false, second)));
+        lane.ended(Some((false, second)), 0);
     }
     assert!(lane.is_failing());
     assert_eq!(lane.gate(at(0)), Gate::Closed);
     lane.hint(Share::Fresh, at(0));
     assert_eq!(steps(&mut lane, at(0)), "aaF", "a quarter of its slots");
-    lane.ended(Some((true, second)));
+    lane.ended(Some((true, second)), 0);
     assert!(!lane.is_failing());
     assert_eq!(lane.gate(at(0)), Gate::Slow(64), "but its answers take long");
     for _ in 0..40 {
-        lane.ended(Some((true, Duration::ZERO)));
+        lane.ended(Some((true, Duration::ZERO)), 0);
     }
     assert_eq!(lane.gate(at(0)), Gate::Fast(64));
 }
@@ -159,7 +159,7 @@ fn a_failing_lane_is_narrow_and_paced_until_it_answers() {
 fn a_failure_of_our_own_changes_no_health_but_is_waited_out() {
     let mut lane = lane(LIMITS);
     for _ in 0..9 {
-        lane.ended(None);
+        lane.ended(None, 0);
     }
     assert!(!lane.is_failing());
     lane.hold(at(1_000));
@@ -178,7 +178,7 @@ fn a_suspect_takes_a_slot_and_a_place_in_the_pace_like_any_other() {
     assert_eq!(hand_over(&mut lane, 1), 1);
     assert_eq!(steps(&mut lane, at(0)), "bI");
     assert_eq!(lane.suspect_from(&others, at(500)), None, "its only slot is taken");
-    lane.ended(Some((true, Duration::ZERO)));
+    lane.ended(Some((true, Duration::ZERO)), 0);
     assert_eq!(lane.suspect_from(&others, at(500)), Some(at(1_000)), "so often a second");
     assert!(lane.take_leased(delivery(Share::Suspect), at(1_000)).is_some());
     assert_eq!(hand_over(&mut lane, 1), 1);
@@ -193,6 +193,6 @@ fn what_is_leased_waits_when_the_limit_has_been_lowered() {
     lane.take_leased(delivery(Share::Retry), at(0));
     lane.limit(Limits { slots: 1, ..LIMITS });
     assert_eq!(steps(&mut lane, at(0)), "bF");
-    lane.ended(Some((true, Duration::ZERO)));
+    lane.ended(Some((true, Duration::ZERO)), 0);
     assert_eq!(steps(&mut lane, at(0)), "bI");
 }

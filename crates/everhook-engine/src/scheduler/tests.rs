@@ -68,12 +68,12 @@ fn leased(endpoint: EndpointId, share: Share) -> LeasedDelivery {
 }
 
 fn nothing_due(endpoint: EndpointId) -> LaneDue {
-    LaneDue { endpoint, fresh: None, retry: None, suspect: None }
+    LaneDue { endpoint, fresh: None, retry: None, suspect: None, too_heavy: None }
 }
 
 fn ended(endpoint: EndpointId) -> Ended {
     let attempt = Some((true, Duration::ZERO));
-    Ended { endpoint, share: Share::Fresh, attempt, hold_until: None }
+    Ended { endpoint, share: Share::Fresh, claimed_bytes: 0, attempt, hold_until: None }
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn a_hint_that_comes_while_a_claim_is_under_way_is_not_lost() {
     let mut scheduler = scheduler(512);
     scheduler.hint(A, Share::Fresh, at(0), at(0));
     assert!(scheduler.decide(true, at(0)).is_empty());
-    let wanted = scheduler.claim().expect("a claim");
-    assert_eq!(wanted, [Wanted { endpoint: A, fresh: 4, retry: 0, suspect: 0 }]);
+    let (wanted, _) = scheduler.claim().expect("a claim");
+    assert_eq!(wanted, [Wanted { endpoint: A, fresh: 4, retry: 0, suspect: 0, held: 0 }]);
     assert_eq!(scheduler.claim(), None, "one at a time");
     // Committed after the claim was, told before it is answered.
     scheduler.hint(A, Share::Retry, at(5), at(1));
@@ -90,7 +90,7 @@ fn a_hint_that_comes_while_a_claim_is_under_way_is_not_lost() {
     assert_eq!(scheduler.decide(true, at(2)).len(), 1);
     assert_eq!(scheduler.wake_at(true, at(2)), Some(at(5)));
     scheduler.decide(true, at(5));
-    assert_eq!(scheduler.claim().expect("a claim")[0].retry, 4);
+    assert_eq!(scheduler.claim().expect("a claim").0[0].retry, 4);
 }
 
 #[test]
@@ -137,14 +137,14 @@ fn those_who_waited_for_a_slot_go_on_when_one_is_given_back() {
     let mut scheduler = scheduler(4);
     scheduler.hint(A, Share::Fresh, at(0), at(0));
     scheduler.decide(true, at(0));
-    let wanted = scheduler.claim().expect("a claim")[0];
+    let wanted = scheduler.claim().expect("a claim").0[0];
     assert_eq!(wanted.fresh, 2, "as much is left free as it has");
     scheduler.hint(B, Share::Fresh, at(0), at(0));
     scheduler.decide(true, at(0));
     assert_eq!(scheduler.asking.len(), 1, "one slot for the other lane");
     scheduler.claimed(Vec::new(), vec![nothing_due(A)], at(1));
     scheduler.decide(true, at(1));
-    let wanted = scheduler.claim().expect("a claim")[0];
+    let wanted = scheduler.claim().expect("a claim").0[0];
     assert_eq!((wanted.endpoint, wanted.fresh), (B, 2), "nothing had begun, nothing had ended");
     scheduler.claimed(vec![leased(B, Share::Fresh); 2], vec![nothing_due(B)], at(2));
     assert_eq!(scheduler.decide(true, at(2)).len(), 2);
@@ -168,7 +168,7 @@ fn pausing_gives_back_what_had_not_begun_and_resuming_goes_on() {
     assert_eq!(scheduler.take_given_up().len(), 1, "what was on its way as well");
     scheduler.refresh(directory(3, &[(A, EndpointState::Enabled)]), at(9));
     scheduler.decide(true, at(9));
-    assert_eq!(scheduler.claim().expect("a claim")[0].retry, 4);
+    assert_eq!(scheduler.claim().expect("a claim").0[0].retry, 4);
 }
 
 #[test]
@@ -192,8 +192,8 @@ fn a_suspect_is_claimed_alone_and_holds_the_others() {
     assert_eq!(scheduler.wake_at(true, at(0)), Some(at(1_000)));
     scheduler.hand_over(vec![(leased(B, Share::Fresh), Permit::new(()))], at(1_000));
     assert!(scheduler.decide(true, at(1_000)).is_empty(), "others wait");
-    let wanted = scheduler.claim().expect("a claim");
-    assert_eq!(wanted, [Wanted { endpoint: A, fresh: 0, retry: 0, suspect: 1 }]);
+    let (wanted, _) = scheduler.claim().expect("a claim");
+    assert_eq!(wanted, [Wanted { endpoint: A, fresh: 0, retry: 0, suspect: 1, held: 0 }]);
     let suspect =
         scheduler.claimed(vec![leased(A, Share::Suspect)], vec![nothing_due(A)], at(1_001));
     assert_eq!(suspect.map(|starting| starting.delivery.share), Some(Share::Suspect));

@@ -18,4 +18,5 @@ mod stopping;
 mod store;
 mod suspects;
 mod system;
+mod weights;
 mod world;

@@ -15,11 +15,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Between two events for a healthy endpoint.
 const EVERY: Duration = Duration::from_millis(7);
-/// What everything new weighs in memory at most, here small enough to be reached.
-const BYTES_MAX: usize = 1 << 20;
+/// What all bodies weigh in memory at most, here small enough to be reached.
+const BYTES_MAX: usize = 2 << 20;
 
 fn settings() -> EngineSettings {
-    EngineSettings { handoff_bytes_max: BYTES_MAX, ..EngineSettings::default() }
+    EngineSettings { in_flight_bytes_max: BYTES_MAX, ..EngineSettings::default() }
 }
 
 /// The 99th percentile of the times from acceptance to arrival of `count` events for each host.

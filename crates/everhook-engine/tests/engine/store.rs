@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use everhook_domain::budget::Budget;
 use everhook_domain::delivery::State;
 use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
@@ -69,11 +70,12 @@ impl Sending for FaultyStore {
     async fn claim(
         &self,
         wanted: Vec<Wanted>,
+        budget: Budget,
         now: Timestamp,
     ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError> {
         self.check()?;
         self.claims.fetch_add(1, SeqCst);
-        self.inner.claim(wanted, now).await
+        self.inner.claim(wanted, budget, now).await
     }
 
     async fn settle(

@@ -109,6 +109,8 @@ pub(crate) struct Network {
     hosts: Mutex<HashMap<String, Behaviour>>,
     log: Mutex<Vec<Sent>>,
     in_flight: Mutex<HashMap<String, (usize, usize)>>,
+    /// What the bodies weigh that are under way.
+    pub(crate) bytes: AtomicUsize,
     /// Panics on every request while set.
     pub(crate) panics: AtomicUsize,
 }
@@ -157,11 +159,12 @@ impl Network {
     }
 }
 
-struct UnderWay<'a>(&'a Network, &'a str);
+struct UnderWay<'a>(&'a Network, &'a str, usize);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.leave(self.1);
+        self.0.bytes.fetch_sub(self.2, SeqCst);
     }
 }
 
@@ -174,12 +177,14 @@ impl Sender for Network {
             at: clock.monotonic(),
             host: host.clone(),
             headers: request.headers,
-            body: request.body,
+            body: request.body.clone(),
             ca_certificates: request.ca_certificates.clone(),
         });
         assert!(self.panics.load(SeqCst) == 0, "a planned panic");
         self.enter(&host);
-        let _under_way = UnderWay(self, &host);
+        let bytes = request.body.len();
+        self.bytes.fetch_add(bytes, SeqCst);
+        let _under_way = UnderWay(self, &host, bytes);
         let behaviour =
             self.hosts.lock().expect("lock").get(&host).copied().unwrap_or(answers(200, 1));
         if behaviour.status == 0 || behaviour.takes >= request.timeout {
@@ -264,7 +269,7 @@ impl World {
         self.start(intake);
     }
 
-    /// What new deliveries hold in memory.
+    /// What the bodies of deliveries hold in memory.
     pub(crate) fn held_bytes(&self) -> usize {
         self.intake.held_bytes()
     }
@@ -359,8 +364,13 @@ impl World {
 
     /// Publishes so many in one batch.
     pub(crate) async fn publish_all(&self, host: &str, count: usize) -> Vec<EventId> {
+        self.publish_data(host, count, r#"{"b": 1.0, "a":2}"#).await
+    }
+
+    /// Publishes so many with this data in one batch.
+    pub(crate) async fn publish_data(&self, host: &str, count: usize, data: &str) -> Vec<EventId> {
         let event_type = EventType::published(host).expect("a type");
-        let data = RawValue::from_string(r#"{"b": 1.0, "a":2}"#.to_owned()).expect("JSON");
+        let data = RawValue::from_string(data.to_owned()).expect("JSON");
         let now = self.now();
         let event = NewEvent {
             envelope: Envelope::compose(&event_type, now, &data),

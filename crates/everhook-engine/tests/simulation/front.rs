@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use async_trait::async_trait;
+use everhook_domain::budget::Budget;
 use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
 use everhook_domain::tenant::TenantId;
@@ -144,10 +145,11 @@ impl Sending for Front {
     async fn claim(
         &self,
         wanted: Vec<Wanted>,
+        budget: Budget,
         now: Timestamp,
     ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError> {
         let call = async |store: Arc<SqliteStore>| {
-            let result = store.claim(wanted, now).await;
+            let result = store.claim(wanted, budget, now).await;
             if let Ok((leased, _)) = &result {
                 self.world.claimed(self.generation, leased);
             }

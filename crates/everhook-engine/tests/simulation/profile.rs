@@ -249,7 +249,7 @@ fn settings(rng: &mut Rng, tight: bool) -> EngineSettings {
         settings.in_flight_max = rng.pick(&[1, 2, 4, 9]);
         settings.endpoint_in_flight_max = rng.pick(&[1, 2, 5]);
         settings.lane_handoff_max = rng.pick(&[1, 2, 64]);
-        settings.handoff_bytes_max = rng.pick(&[100, 600, 1 << 20]);
+        settings.in_flight_bytes_max = rng.pick(&[200, 1_200, 2 << 20]);
         settings.results_waiting_max = rng.pick(&[1, 3, 1_000]);
         settings.failing_requests_per_second = rng.pick(&[1, 10]);
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use everhook_domain::budget::Budget;
 use everhook_domain::delivery::{Input, RETRY_AFTER_MAX, State, Token};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::time::Timestamp;
@@ -20,7 +21,7 @@ use crate::sending::{LaneDue, LeasedDelivery, Settled, Settlement, SettlementRes
 use crate::share::Share;
 
 /// A claim stops when the bodies it leased weigh this much.
-const CLAIM_BYTES_MAX: i64 = 8 << 20;
+const CLAIM_BYTES_MAX: usize = 8 << 20;
 /// Leases ended in one transaction of `lapse`.
 const LAPSE_ROWS: i64 = 500;
 
@@ -28,9 +29,10 @@ const LAPSE_ROWS: i64 = 500;
 pub(super) async fn claim(
     tx: &mut Tx,
     wanted: &[Wanted],
+    budget: Budget,
 ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), VerbError> {
-    let mut ready = lock_due(tx, wanted).await?;
-    keep_light(tx, &mut ready).await?;
+    let ready = lock_due(tx, wanted).await?;
+    let (ready, too_heavy) = keep_light(tx, ready, wanted, budget).await?;
     let mut taken = Vec::with_capacity(ready.len());
     for (token, mut row) in ready {
         let State::Due(due) = row.record.state else { continue };
@@ -65,7 +67,11 @@ pub(super) async fn claim(
     }
     tx.flush().await?;
     let endpoints: Vec<EndpointId> = wanted.iter().map(|wanted| wanted.endpoint).collect();
-    Ok((leased, lanes_due(&mut tx.connection, &endpoints).await?))
+    let mut lanes = lanes_due(&mut tx.connection, &endpoints).await?;
+    for lane in &mut lanes {
+        lane.too_heavy = too_heavy.get(&lane.endpoint).copied();
+    }
+    Ok((leased, lanes))
 }
 
 /// Locks what is due and nobody else is at, each row with a token of its own.
@@ -98,28 +104,58 @@ async fn lock_due(tx: &mut Tx, wanted: &[Wanted]) -> Result<Vec<(Token, Delivery
     rows.iter().map(read).collect()
 }
 
-/// Keeps as many from the front as may be in memory at once; the rest stays due.
-async fn keep_light(tx: &mut Tx, ready: &mut Vec<(Token, DeliveryRow)>) -> Result<(), VerbError> {
-    if ready.is_empty() {
-        return Ok(());
+/// Keeps what the budget allows, and tells what the first one weighs that it does not allow in each
+/// lane; the rest stays due.
+async fn keep_light(
+    tx: &mut Tx,
+    ready: Vec<(Token, DeliveryRow)>,
+    wanted: &[Wanted],
+    mut budget: Budget,
+) -> Result<(Vec<(Token, DeliveryRow)>, HashMap<EndpointId, usize>), VerbError> {
+    let sizes = sizes(tx, ready.iter().map(|(_, row)| row)).await?;
+    let mut held: HashMap<_, _> = wanted.iter().map(|lane| (lane.endpoint, lane.held)).collect();
+    let (mut light, mut too_heavy) = (Vec::with_capacity(ready.len()), HashMap::new());
+    let (mut weight, mut stopped) = (0, None);
+    for (token, row) in ready {
+        let queue = (row.record.endpoint, Share::of(&row.record.progress));
+        if weight >= CLAIM_BYTES_MAX {
+            break;
+        }
+        if stopped == Some(queue) {
+            continue;
+        }
+        let bytes = sizes.get(&row.record.id.event()).copied().unwrap_or(0);
+        let held = held.entry(queue.0).or_default();
+        if !budget.allows(*held, bytes) {
+            too_heavy.entry(queue.0).or_insert(bytes);
+            stopped = Some(queue);
+            continue;
+        }
+        budget = budget.with(bytes);
+        *held += bytes;
+        weight += bytes;
+        light.push((token, row));
     }
-    let (tenants, events) = events_of(ready.iter().map(|(_, row)| row));
-    let statement = "SELECT id, octet_length(body)::bigint FROM events \
+    Ok((light, too_heavy))
+}
+
+/// How long the bodies of the deliveries' events are, without reading them.
+async fn sizes(
+    tx: &mut Tx,
+    rows: impl Iterator<Item = &DeliveryRow>,
+) -> Result<HashMap<EventId, usize>, VerbError> {
+    let (tenants, events) = events_of(rows);
+    let mut sizes = HashMap::with_capacity(events.len());
+    if events.is_empty() {
+        return Ok(sizes);
+    }
+    let statement = "SELECT id, octet_length(body) FROM events \
                      WHERE tenant = ANY($1) AND id = ANY($2)";
-    let mut sizes = HashMap::new();
     for row in tx.connection.query(statement, &[&tenants, &bits(&events)]).await? {
-        let (Bits(id), size): (Bits, i64) = (row.try_get(0)?, row.try_get(1)?);
-        sizes.insert(EventId::from_bits(id), size);
+        let (Bits(id), size): (Bits, i32) = (row.try_get(0)?, row.try_get(1)?);
+        sizes.insert(EventId::from_bits(id), usize::try_from(size).unwrap_or(0));
     }
-    let mut weight = 0;
-    let light = ready.iter().take_while(|(_, row)| {
-        let fits = weight < CLAIM_BYTES_MAX;
-        weight += sizes.get(&row.record.id.event()).copied().unwrap_or(0);
-        fits
-    });
-    let light = light.count();
-    ready.truncate(light);
-    Ok(())
+    Ok(sizes)
 }
 
 fn events_of<'a>(rows: impl Iterator<Item = &'a DeliveryRow>) -> (Vec<&'a str>, Vec<EventId>) {
@@ -176,7 +212,7 @@ fn read_lane(row: &Row) -> Result<LaneDue, VerbError> {
         Ok(row.try_get::<_, Option<i64>>(column)?.map(Timestamp::from_millis))
     };
     let endpoint = EndpointId::from_bits(endpoint);
-    Ok(LaneDue { endpoint, fresh: due(1)?, retry: due(2)?, suspect: due(3)? })
+    Ok(LaneDue { endpoint, fresh: due(1)?, retry: due(2)?, suspect: due(3)?, too_heavy: None })
 }
 
 /// Every lane in which something waits: one seek a lane, however many deliveries wait in it.

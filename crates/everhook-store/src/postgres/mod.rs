@@ -53,6 +53,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use everhook_domain::budget::Budget;
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -296,10 +297,11 @@ impl Sending for PostgresStore {
     async fn claim(
         &self,
         wanted: Vec<Wanted>,
+        budget: Budget,
         now: Timestamp,
     ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError> {
         let mut tx = self.begin(Access::Write, now).await?;
-        let done = lease::claim(&mut tx, &wanted).await;
+        let done = lease::claim(&mut tx, &wanted, budget).await;
         self.end(tx, done).await
     }
 

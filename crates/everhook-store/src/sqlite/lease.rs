@@ -1,9 +1,11 @@
 //! Leases: taken by `claim`, ended by `settle` or, after the death of their owner, by `lapse`.
 
 use bytes::Bytes;
+use everhook_domain::budget::Budget;
 use everhook_domain::delivery::{Input, RETRY_AFTER_MAX, State};
 use everhook_domain::event::Origin;
 use everhook_domain::fault::{self, Plant};
+use everhook_domain::id::EndpointId;
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -16,7 +18,7 @@ use crate::error::Refusal;
 use crate::sending::{LaneDue, LeasedDelivery, Settled, Settlement, SettlementResult, Wanted};
 use crate::share::Share;
 
-/// A claim stops when the bodies it leased weigh this much.
+/// A claim stops when the bodies it leased weigh this much, so that it does not hold up the writer.
 const CLAIM_BYTES_MAX: usize = 8 << 20;
 /// Leases ended in one transaction of `lapse`.
 const LAPSE_ROWS: usize = 500;
@@ -24,6 +26,7 @@ const LAPSE_ROWS: usize = 500;
 /// `claim`.
 pub(super) struct ClaimVerb {
     pub(super) wanted: Vec<Wanted>,
+    pub(super) budget: Budget,
     pub(super) now: Timestamp,
 }
 
@@ -31,56 +34,95 @@ impl Verb for ClaimVerb {
     type Output = (Vec<LeasedDelivery>, Vec<LaneDue>);
 
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
-        let mut leased = Vec::new();
-        let mut weight = 0;
+        let (budget, now) = (self.budget, self.now);
+        let mut claim = Claiming { budget, now, weight: 0, leased: Vec::new() };
         let mut lanes = Vec::with_capacity(self.wanted.len());
         for wanted in &self.wanted {
+            let mut lane = Lane { endpoint: wanted.endpoint, held: wanted.held, too_heavy: None };
             for (share, limit) in [
                 (Share::Suspect, wanted.suspect),
                 (Share::Retry, wanted.retry),
                 (Share::Fresh, wanted.fresh),
             ] {
-                if limit > 0 && weight < CLAIM_BYTES_MAX {
-                    weight += lease_due(tx, wanted, share, limit, self.now, &mut leased)?;
+                if limit > 0 {
+                    claim.lease_due(tx, &mut lane, share, limit)?;
                 }
             }
-            lanes.push(lane_due(tx.connection, wanted.endpoint)?);
+            let due = lane_due(tx.connection, wanted.endpoint)?;
+            lanes.push(LaneDue { too_heavy: lane.too_heavy, ..due });
         }
-        Ok((leased, lanes))
+        Ok((claim.leased, lanes))
     }
 }
 
-fn lease_due(
-    tx: &mut Tx<'_>,
-    wanted: &Wanted,
-    share: Share,
-    limit: u32,
+/// A claim under way.
+struct Claiming {
+    budget: Budget,
     now: Timestamp,
-    leased: &mut Vec<LeasedDelivery>,
-) -> Result<usize, VerbError> {
-    let rows: Vec<DeliveryRow> = tx
-        .connection
-        .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM deliveries WHERE status = 0 AND endpoint = ?1 AND share = ?2 \
-             AND due_at <= ?3 ORDER BY due_at, id LIMIT ?4"
-        ))?
-        .query_map(
-            params![endpoint_no(wanted.endpoint), share as i64, now.as_millis(), limit],
-            DeliveryRow::read,
-        )?
-        .collect::<Result<_, _>>()?;
-    let mut weight = 0;
-    for mut row in rows {
-        if weight >= CLAIM_BYTES_MAX {
-            break;
+    /// What the bodies of `leased` weigh.
+    weight: usize,
+    leased: Vec<LeasedDelivery>,
+}
+
+/// A lane that is claimed from.
+struct Lane {
+    endpoint: EndpointId,
+    held: usize,
+    too_heavy: Option<usize>,
+}
+
+impl Claiming {
+    fn lease_due(
+        &mut self,
+        tx: &mut Tx<'_>,
+        lane: &mut Lane,
+        share: Share,
+        limit: u32,
+    ) -> Result<(), VerbError> {
+        let rows: Vec<DeliveryRow> = tx
+            .connection
+            .prepare_cached(&format!(
+                "SELECT {COLUMNS} FROM deliveries WHERE status = 0 AND endpoint = ?1 \
+                 AND share = ?2 AND due_at <= ?3 ORDER BY due_at, id LIMIT ?4"
+            ))?
+            .query_map(
+                params![endpoint_no(lane.endpoint), share as i64, self.now.as_millis(), limit],
+                DeliveryRow::read,
+            )?
+            .collect::<Result<_, _>>()?;
+        for mut row in rows {
+            let weight = weight(tx.connection, row.key >> 16)?;
+            if !self.budget.allows(lane.held, weight) {
+                lane.too_heavy.get_or_insert(weight);
+                break;
+            }
+            if self.weight >= CLAIM_BYTES_MAX {
+                break;
+            }
+            if let Some(leased) = self.lease(tx, lane.endpoint, share, &mut row)? {
+                self.budget = self.budget.with(weight);
+                self.weight += weight;
+                lane.held += weight;
+                self.leased.push(leased);
+            }
         }
-        let State::Due(due) = row.state else { continue };
+        Ok(())
+    }
+
+    /// Leases one that is due; `None`: its endpoint is gone, and the sweep cancels it.
+    fn lease(
+        &self,
+        tx: &mut Tx<'_>,
+        endpoint: EndpointId,
+        share: Share,
+        row: &mut DeliveryRow,
+    ) -> Result<Option<LeasedDelivery>, VerbError> {
+        let State::Due(due) = row.state else { return Ok(None) };
         let token = tx.next_token();
         if !fault::planted(Plant::DuplicateClaim) {
-            match tx.step(&mut row, Input::Claimed { token, until: None }, now) {
+            match tx.step(row, Input::Claimed { token, until: None }, self.now) {
                 Ok(()) => {}
-                // Its endpoint is gone: the sweep cancels it.
-                Err(VerbError::Refused(_)) => continue,
+                Err(VerbError::Refused(_)) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
@@ -93,10 +135,9 @@ fn lease_due(
             Origin::Received => receipt::headers(tx.connection, sequence)?,
             Origin::Published | Origin::System => None,
         };
-        weight += body.len();
-        leased.push(LeasedDelivery {
+        Ok(Some(LeasedDelivery {
             id: row.id(tx.tag()),
-            endpoint: wanted.endpoint,
+            endpoint,
             token,
             until: None,
             number: row.progress.next_number(),
@@ -105,16 +146,20 @@ fn lease_due(
             share,
             body: Bytes::from(body),
             headers,
-        });
+        }))
     }
-    Ok(weight)
+}
+
+/// How long the body of an event is, without reading it.
+fn weight(connection: &Connection, sequence: i64) -> rusqlite::Result<usize> {
+    let length: i64 = connection
+        .prepare_cached("SELECT length(body) FROM events WHERE seq = ?1")?
+        .query_row([sequence], |row| row.get(0))?;
+    Ok(usize::try_from(length).unwrap_or(0))
 }
 
 /// The earliest due times of one lane.
-pub(super) fn lane_due(
-    connection: &Connection,
-    endpoint: everhook_domain::id::EndpointId,
-) -> rusqlite::Result<LaneDue> {
+pub(super) fn lane_due(connection: &Connection, endpoint: EndpointId) -> rusqlite::Result<LaneDue> {
     let earliest = |share: Share| -> rusqlite::Result<Option<Timestamp>> {
         connection
             .prepare_cached(
@@ -130,6 +175,7 @@ pub(super) fn lane_due(
         fresh: earliest(Share::Fresh)?,
         retry: earliest(Share::Retry)?,
         suspect: earliest(Share::Suspect)?,
+        too_heavy: None,
     })
 }
 
@@ -267,7 +313,7 @@ impl Verb for PullBackVerb {
 /// The earliest due times of every lane in which something waits.
 pub(super) fn due(
     connection: &Connection,
-    endpoint_id: impl Fn(i64) -> Option<everhook_domain::id::EndpointId>,
+    endpoint_id: impl Fn(i64) -> Option<EndpointId>,
 ) -> rusqlite::Result<Vec<LaneDue>> {
     let mut lanes = Vec::new();
     let mut after = -1;

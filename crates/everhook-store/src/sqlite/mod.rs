@@ -55,6 +55,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use async_trait::async_trait;
+use everhook_domain::budget::Budget;
 use everhook_domain::fault::{self, Fate, Step};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
 use everhook_domain::tenant::TenantId;
@@ -350,9 +351,10 @@ impl Sending for SqliteStore {
     async fn claim(
         &self,
         wanted: Vec<Wanted>,
+        budget: Budget,
         now: Timestamp,
     ) -> Result<(Vec<LeasedDelivery>, Vec<LaneDue>), StoreError> {
-        self.run(lease::ClaimVerb { wanted, now }).await
+        self.run(lease::ClaimVerb { wanted, budget, now }).await
     }
 
     async fn settle(

@@ -39,7 +39,7 @@ fn case_001_recovery_leaves_alone_what_is_being_sent(kind: Kind) {
     let mut world = World::new(kind);
     let endpoint = world.endpoint();
     world.publish(events(6));
-    let two = Wanted { endpoint, fresh: 2, retry: 0, suspect: 0 };
+    let two = Wanted { endpoint, fresh: 2, retry: 0, suspect: 0, held: 0 };
     world.claim(two);
     world.crash();
     // The new process begins on one and two, and recovers what the old one left only then.
@@ -114,7 +114,7 @@ fn case_056_filtered_counts_add_up(kind: Kind) {
     world.lanes.give(endpoint, 1);
     world.publish(events(10));
     assert_eq!(counts(&world), [9, 1, 0, 0, 0]);
-    let leases = world.claim(Wanted { endpoint, fresh: 6, retry: 0, suspect: 0 }).0;
+    let leases = world.claim(Wanted { endpoint, fresh: 6, retry: 0, suspect: 0, held: 0 }).0;
     assert_eq!(counts(&world), [3, 7, 0, 0, 0]);
     world.finish(&leases[0], 200);
     world.finish(&leases[1], 200);
@@ -200,7 +200,7 @@ fn case_078_a_new_event_does_not_wait_for_old_retries(kind: Kind) {
     world.finish_all(&world.claim_all(endpoint), 500);
     world.advance(secs(60));
     let id = world.publish_one(event(TYPE, "1")).id;
-    let (leases, _) = world.claim(Wanted { endpoint, fresh: 1, retry: 1, suspect: 1 });
+    let (leases, _) = world.claim(Wanted { endpoint, fresh: 1, retry: 1, suspect: 1, held: 0 });
     let new = leases.iter().find(|lease| lease.id == id.delivery(1)).unwrap();
     assert_eq!((new.number, new.due_at, id.created_at()), (1, world.now, world.now));
 }
@@ -262,7 +262,8 @@ fn case_106_acknowledging_thousands_touches_no_other_row(kind: Kind) {
     let mut world = bulk::strict(kind);
     let [endpoint, other] = [world.endpoint(), world.endpoint()];
     world.publish(events(600));
-    let claim = |endpoint, fresh| world.claim(Wanted { endpoint, fresh, retry: 0, suspect: 0 }).0;
+    let claim =
+        |endpoint, fresh| world.claim(Wanted { endpoint, fresh, retry: 0, suspect: 0, held: 0 }).0;
     world.finish_all(&claim(endpoint, 600), 500);
     world.finish_all(&claim(other, 200), 200);
     world.finish_all(&claim(other, 200), 500);

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use everhook_domain::attempt::Trigger;
+use everhook_domain::budget::Budget;
 use everhook_domain::endpoint::EndpointVerb::Disable;
 use everhook_domain::id::{DeliveryId, EndpointId};
 use everhook_domain::time::Timestamp;
 use everhook_store::{LaneDue, LeasedDelivery, Share, Wanted};
 
 use crate::backend::Kind;
-use crate::sketch::{TYPE, event, events, everything, ms, publish_in, secs};
+use crate::sketch::{AMPLE, TYPE, event, events, everything, ms, publish_in, secs};
 use crate::world::World;
 use crate::{Case, case};
 
@@ -25,6 +26,9 @@ pub(crate) fn cases() -> Vec<Case> {
         case(the_next_due_times_are_told),
         case(due_tells_the_earliest_of_every_lane),
         case(large_bodies_all_come_in_the_end),
+        case(no_lane_gets_more_than_the_budget_allows),
+        case(what_the_budget_does_not_allow_is_left_and_told),
+        case(one_that_is_larger_than_the_budget_comes_alone),
         case(a_disabled_endpoint_gets_nothing),
         case(fifty_at_once_never_get_the_same),
         case(publishing_and_claiming_at_once_lose_nothing),
@@ -37,13 +41,13 @@ fn ids(leased: &[LeasedDelivery]) -> Vec<DeliveryId> {
 
 const fn lane(endpoint: EndpointId, due: [Option<Timestamp>; 3]) -> LaneDue {
     let [fresh, retry, suspect] = due;
-    LaneDue { endpoint, fresh, retry, suspect }
+    LaneDue { endpoint, fresh, retry, suspect, too_heavy: None }
 }
 
 /// Crashes until the oldest fresh delivery is to be tried alone: three leases without a result.
 fn make_suspect(world: &mut World, endpoint: EndpointId) {
     for _ in 0..3 {
-        let (leased, _) = world.claim(Wanted { endpoint, fresh: 1, retry: 0, suspect: 0 });
+        let (leased, _) = world.claim(Wanted { endpoint, fresh: 1, retry: 0, suspect: 0, held: 0 });
         assert_eq!(leased.len(), 1);
         world.crash();
         assert_eq!(world.lapse(), 1);
@@ -96,7 +100,7 @@ fn at_most_as_many_as_wanted(kind: Kind) {
     let accepted = world.publish(events(10));
     let mut got = Vec::new();
     for (fresh, expected) in [(0, 0), (3, 3), (1, 1), (5, 5), (5, 1), (5, 0)] {
-        let (leased, _) = world.claim(Wanted { endpoint, fresh, retry: 9, suspect: 9 });
+        let (leased, _) = world.claim(Wanted { endpoint, fresh, retry: 9, suspect: 9, held: 0 });
         assert_eq!(leased.len(), expected);
         got.extend(ids(&leased));
     }
@@ -110,11 +114,11 @@ fn the_shares_do_not_wait_for_each_other(kind: Kind) {
     let suspect = world.publish_one(event(TYPE, "1")).id.delivery(1);
     make_suspect(&mut world, endpoint);
     let retried = world.publish(events(3)).iter().map(|e| e.id.delivery(1)).collect::<Vec<_>>();
-    let (leased, _) = world.claim(Wanted { endpoint, fresh: 3, retry: 0, suspect: 0 });
+    let (leased, _) = world.claim(Wanted { endpoint, fresh: 3, retry: 0, suspect: 0, held: 0 });
     world.finish_all(&leased, 500);
     world.advance(secs(60));
     let fresh = world.publish(events(3)).iter().map(|e| e.id.delivery(1)).collect::<Vec<_>>();
-    let none = Wanted { endpoint, fresh: 0, retry: 0, suspect: 0 };
+    let none = Wanted { endpoint, fresh: 0, retry: 0, suspect: 0, held: 0 };
     for (wanted, expected, share, number) in [
         (Wanted { fresh: 2, ..none }, &fresh[..2], Share::Fresh, 1),
         (Wanted { retry: 2, ..none }, &retried[..2], Share::Retry, 2),
@@ -145,12 +149,12 @@ fn only_the_lanes_asked_for(kind: Kind) {
     let [one, two, three] = [world.endpoint(), world.endpoint(), world.endpoint()];
     world.publish(events(2));
     let wanted = vec![everything(three), everything(one)];
-    let (leased, lanes) = world.wait(world.store.claim(wanted, world.now)).unwrap();
+    let (leased, lanes) = world.wait(world.store.claim(wanted, AMPLE, world.now)).unwrap();
     let told: Vec<_> = lanes.iter().map(|lane| lane.endpoint).collect();
     assert_eq!((leased.len(), told), (4, vec![three, one]));
     assert!(leased.iter().all(|leased| leased.endpoint != two));
     assert_eq!(world.claim_all(two).len(), 2);
-    assert_eq!(world.wait(world.store.claim(vec![], world.now)), Ok((vec![], vec![])));
+    assert_eq!(world.wait(world.store.claim(vec![], AMPLE, world.now)), Ok((vec![], vec![])));
 }
 
 fn the_next_due_times_are_told(kind: Kind) {
@@ -161,7 +165,8 @@ fn the_next_due_times_are_told(kind: Kind) {
     let retry = Some(world.now + secs(60));
     world.advance(ms(5));
     world.publish(events(2));
-    let (first, fresh) = (Wanted { endpoint, fresh: 1, retry: 9, suspect: 9 }, Some(world.now));
+    let (first, fresh) =
+        (Wanted { endpoint, fresh: 1, retry: 9, suspect: 9, held: 0 }, Some(world.now));
     assert_eq!(world.claim(first).1, lane(endpoint, [fresh, retry, None]));
     assert_eq!(world.claim(first).1, lane(endpoint, [None, retry, None]));
     let unused = world.endpoint();
@@ -213,6 +218,75 @@ fn large_bodies_all_come_in_the_end(kind: Kind) {
     assert_eq!(got, 12);
 }
 
+/// Publishes so many events for everybody, whose bodies weigh this much each.
+fn publish_weighing(world: &World, count: usize, bytes: usize) -> Vec<DeliveryId> {
+    let empty = world.publish_one(event("empty", r#""""#));
+    let rest = bytes - world.event(empty.id).body.len() + "empty".len() - TYPE.len();
+    let data = format!("\"{}\"", "x".repeat(rest));
+    let accepted = world.publish(vec![event(TYPE, &data); count]);
+    assert_eq!(world.event(accepted[0].id).body.len(), bytes);
+    accepted.iter().map(|event| event.id.delivery(1)).collect()
+}
+
+fn weights(leased: &[LeasedDelivery], lane: EndpointId) -> Vec<usize> {
+    leased.iter().filter(|l| l.endpoint == lane).map(|l| l.body.len()).collect()
+}
+
+fn no_lane_gets_more_than_the_budget_allows(kind: Kind) {
+    for (taken, held, expected) in [
+        (0, [0, 0], [5, 3]),
+        (3_000, [0, 0], [4, 2]),
+        (3_000, [3_000, 0], [2, 3]),
+        (5_000, [0, 5_000], [3, 0]),
+        (9_000, [0, 9_000], [1, 0]),
+        (9_001, [0, 0], [0, 0]),
+    ] {
+        let world = World::new(kind);
+        let lanes = [(); 2].map(|()| world.endpoint_for(&world.tenant, &[TYPE]));
+        publish_weighing(&world, 8, 1_000);
+        let budget = Budget::new(10_000).with(taken);
+        let wanted = [0, 1].map(|lane| Wanted { held: held[lane], ..everything(lanes[lane]) });
+        let claim = world.store.claim(wanted.to_vec(), budget, world.now);
+        let (leased, dues) = world.wait(claim).unwrap();
+        let got = lanes.map(|lane| weights(&leased, lane).len());
+        assert_eq!(got, expected, "{taken} taken, {held:?} by them");
+        let told: Vec<_> = dues.iter().map(|due| (due.fresh, due.too_heavy)).collect();
+        assert_eq!(told, [(Some(world.now), Some(1_000)); 2], "what is left waits as before");
+    }
+}
+
+fn what_the_budget_does_not_allow_is_left_and_told(kind: Kind) {
+    let mut world = World::new(kind);
+    let lane = world.endpoint_for(&world.tenant, &[TYPE]);
+    let large = publish_weighing(&world, 1, 9_000);
+    let small = publish_weighing(&world, 3, 500);
+    let claim = |world: &World, wanted: Wanted, taken| {
+        let budget = Budget::new(10_000).with(taken);
+        world.wait(world.store.claim(vec![wanted], budget, world.now)).unwrap()
+    };
+    let (leased, dues) = claim(&world, everything(lane), 2_000);
+    assert_eq!((ids(&leased), dues[0].too_heavy), (vec![], Some(9_000)), "the oldest comes first");
+    let (leased, dues) = claim(&world, everything(lane), 1_000);
+    assert_eq!((ids(&leased), dues[0].too_heavy), (large, Some(500)));
+    world.finish_all(&leased, 500);
+    world.advance(secs(60));
+    let (leased, dues) = claim(&world, everything(lane), 2_000);
+    assert_eq!((ids(&leased), dues[0].too_heavy), (small, Some(9_000)), "another share goes on");
+    assert_eq!(world.due()[0].too_heavy, None);
+}
+
+fn one_that_is_larger_than_the_budget_comes_alone(kind: Kind) {
+    let world = World::new(kind);
+    let lane = world.endpoint_for(&world.tenant, &[TYPE]);
+    let large = publish_weighing(&world, 2, 9_000);
+    for (taken, expected) in [(1, &[][..]), (0, &large[..1]), (9_000, &[]), (0, &large[1..])] {
+        let budget = Budget::new(1_000).with(taken);
+        let claim = world.store.claim(vec![everything(lane)], budget, world.now);
+        let (leased, _) = world.wait(claim).unwrap();
+        assert_eq!(ids(&leased), expected, "{taken} taken");
+    }
+}
+
 fn a_disabled_endpoint_gets_nothing(kind: Kind) {
     let world = World::new(kind);
     let endpoint = world.endpoint();
@@ -228,13 +302,13 @@ fn fifty_at_once_never_get_the_same(kind: Kind) {
     let leased = world.at_once(50, |number, store, now| {
         let wanted: Vec<_> = endpoints
             .iter()
-            .map(|endpoint| Wanted { endpoint: *endpoint, fresh: 7, retry: 7, suspect: 1 })
+            .map(|endpoint| Wanted { endpoint: *endpoint, fresh: 7, retry: 7, suspect: 1, held: 0 })
             .collect();
         let wanted = if number % 2 == 0 { wanted } else { wanted.into_iter().rev().collect() };
         async move {
             let mut got = Vec::new();
             loop {
-                let (leased, _) = store.claim(wanted.clone(), now).await.unwrap();
+                let (leased, _) = store.claim(wanted.clone(), AMPLE, now).await.unwrap();
                 if leased.is_empty() {
                     return got;
                 }
@@ -260,7 +334,7 @@ fn publishing_and_claiming_at_once_lose_nothing(kind: Kind) {
                 store.publish(publish, None, now).await.unwrap();
                 return Vec::new();
             }
-            store.claim(vec![everything(endpoint)], now).await.unwrap().0
+            store.claim(vec![everything(endpoint)], AMPLE, now).await.unwrap().0
         }
     });
     let mut leased = claimed.into_iter().flatten().collect::<Vec<_>>();

@@ -259,7 +259,8 @@ impl Run {
 
     fn claim(&mut self, endpoint: usize, [fresh, retry, suspect]: [u32; 3]) {
         let id = self.endpoints[endpoint].0;
-        let (leased, lane) = self.world.claim(Wanted { endpoint: id, fresh, retry, suspect });
+        let (leased, lane) =
+            self.world.claim(Wanted { endpoint: id, fresh, retry, suspect, held: 0 });
         for (share, limit) in
             [(Share::Fresh, fresh), (Share::Retry, retry), (Share::Suspect, suspect)]
         {
@@ -289,6 +290,7 @@ impl Run {
             fresh: earliest(Share::Fresh),
             retry: earliest(Share::Retry),
             suspect: earliest(Share::Suspect),
+            too_heavy: None,
         }
     }
 

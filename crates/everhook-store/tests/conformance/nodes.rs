@@ -14,7 +14,9 @@ use everhook_store::{
 use crate::backend::Kind;
 use crate::bulk::{dead, request, strict, try_start, with_status};
 use crate::inbox::{guarded, item};
-use crate::sketch::{claim, event, events, everything, finished, keyed, ms, publish_in, secs};
+use crate::sketch::{
+    AMPLE, claim, event, events, everything, finished, keyed, ms, publish_in, secs,
+};
 use crate::world::{World, done};
 use crate::{Case, case};
 
@@ -46,11 +48,11 @@ fn case_001_two_nodes_never_send_the_same(kind: Kind) {
     let nodes = pair(&mut world);
     let leased = world.at_once(40, |number, _, now| {
         let node = Arc::clone(&nodes[number % 2]);
-        let wanted = vec![Wanted { endpoint, fresh: 9, retry: 9, suspect: 1 }];
+        let wanted = vec![Wanted { endpoint, fresh: 9, retry: 9, suspect: 1, held: 0 }];
         async move {
             let mut got = Vec::new();
             loop {
-                let (leased, _) = node.claim(wanted.clone(), now).await.unwrap();
+                let (leased, _) = node.claim(wanted.clone(), AMPLE, now).await.unwrap();
                 if leased.is_empty() {
                     return got;
                 }
@@ -147,7 +149,7 @@ fn a_change_holds_on_the_other_node(kind: Kind) {
     let endpoint = world.endpoint();
     assert_eq!(deliveries(&world), 1);
     world.change_state(endpoint, Disable);
-    let claimed = world.wait(there.claim(vec![everything(endpoint)], world.now)).unwrap();
+    let claimed = world.wait(there.claim(vec![everything(endpoint)], AMPLE, world.now)).unwrap();
     assert_eq!(claimed.0, []);
     assert_eq!(deliveries(&world), 0);
     let known = [&here, &there].map(|node| node.directory().unwrap().version());
@@ -198,7 +200,8 @@ fn leases_of_a_dead_node_end_with_their_time(kind: Kind) {
     world.now = until;
     assert_eq!(world.wait(survivor.lapse(world.now)), Ok(1));
     assert_eq!(world.finish(&leases[2], 200), Settled::Stale, "it was stopped, and goes on");
-    let (again, _) = world.wait(survivor.claim(vec![everything(endpoint)], world.now)).unwrap();
+    let (again, _) =
+        world.wait(survivor.claim(vec![everything(endpoint)], AMPLE, world.now)).unwrap();
     assert_eq!((again.len(), again[0].id, again[0].number), (1, leases[2].id, 1));
 }
 

@@ -14,7 +14,7 @@ use everhook_store::{
 };
 
 use crate::backend::Kind;
-use crate::sketch::{event, event_type, events, everything, finished, ms, publish_in, secs};
+use crate::sketch::{AMPLE, event, event_type, events, everything, finished, ms, publish_in, secs};
 use crate::world::World;
 use crate::{Case, case};
 
@@ -332,7 +332,7 @@ fn what_is_read_together_belongs_together(kind: Kind) {
             if number == 0 {
                 for _ in 0..150 {
                     let wanted = vec![everything(endpoint)];
-                    let lease = store.claim(wanted, now).await.unwrap().0.remove(0);
+                    let lease = store.claim(wanted, AMPLE, now).await.unwrap().0.remove(0);
                     store.settle(vec![finished(&lease, now, 200)], now).await.unwrap();
                     let act = Act::Replay;
                     store.act(tenant.clone(), delivery, act, None, now).await.unwrap();

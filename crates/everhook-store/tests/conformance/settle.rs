@@ -81,7 +81,7 @@ fn an_attempt_is_kept_as_reported(kind: Kind) {
     let endpoint = world.endpoint();
     for outcome in outcomes() {
         world.publish(events(1));
-        let (leased, _) = world.claim(Wanted { endpoint, fresh: 1, retry: 0, suspect: 0 });
+        let (leased, _) = world.claim(Wanted { endpoint, fresh: 1, retry: 0, suspect: 0, held: 0 });
         let success = outcome.is_success();
         let report = AttemptReport {
             started_at: world.now,

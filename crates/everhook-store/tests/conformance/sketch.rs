@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use everhook_domain::attempt::{AttemptOutcome, AttemptReport, KeptResponse};
+use everhook_domain::budget::Budget;
 use everhook_domain::endpoint::EndpointSettings;
 use everhook_domain::endpoint_url::EndpointUrl;
 use everhook_domain::event::{Envelope, EventType, NewEvent, Origin, SourceEventId};
@@ -91,9 +92,12 @@ pub(crate) fn secrets(byte: u8) -> SecretSet {
     SecretSet::new(secret(byte))
 }
 
+/// More than anything here weighs.
+pub(crate) const AMPLE: Budget = Budget::new(usize::MAX);
+
 /// Everything in one lane.
 pub(crate) const fn everything(endpoint: EndpointId) -> Wanted {
-    Wanted { endpoint, fresh: 10_000, retry: 10_000, suspect: 10_000 }
+    Wanted { endpoint, fresh: 10_000, retry: 10_000, suspect: 10_000, held: 0 }
 }
 
 /// An answer with this status and nothing else.

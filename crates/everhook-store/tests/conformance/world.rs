@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::backend::{Backend, Kind, RowOf};
 use crate::lanes::Lanes;
-use crate::sketch::{everything, finished, publish_in, released, secrets, settings};
+use crate::sketch::{AMPLE, everything, finished, publish_in, released, secrets, settings};
 
 /// When every world begins.
 const BEGINNING: Timestamp = Timestamp::from_millis(1_750_000_000_000);
@@ -261,7 +261,8 @@ impl World {
     }
 
     pub(crate) fn claim(&self, wanted: Wanted) -> (Vec<LeasedDelivery>, LaneDue) {
-        let (leased, mut lanes) = self.wait(self.store.claim(vec![wanted], self.now)).unwrap();
+        let (leased, mut lanes) =
+            self.wait(self.store.claim(vec![wanted], AMPLE, self.now)).unwrap();
         assert_eq!(lanes.len(), 1);
         (leased, lanes.remove(0))
     }

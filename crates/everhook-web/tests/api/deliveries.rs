@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use everhook_domain::attempt::{AttemptOutcome, ErrorClass};
+use everhook_domain::budget::Budget;
 use everhook_store::{Sending, Wanted};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -179,9 +180,14 @@ async fn a_leased_delivery_has_no_next_time() {
     let endpoint = api.endpoint().await;
     api.event("a").await;
     let id = api.list("/api/v1/deliveries").await.remove(0);
-    let wanted =
-        Wanted { endpoint: endpoint.parse().expect("an id"), fresh: 1, retry: 0, suspect: 0 };
-    api.store.claim(vec![wanted], api.now()).await.expect("a claim");
+    let wanted = Wanted {
+        endpoint: endpoint.parse().expect("an id"),
+        fresh: 1,
+        retry: 0,
+        suspect: 0,
+        held: 0,
+    };
+    api.store.claim(vec![wanted], Budget::new(usize::MAX), api.now()).await.expect("a claim");
     let delivery = read(&api, &id).await;
     assert_eq!(
         (&delivery["status"], &delivery["next_attempt_at"]),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use axum::Router;
 use axum::body::Body;
 use everhook_domain::attempt::{AttemptOutcome, AttemptReport, KeptResponse};
+use everhook_domain::budget::Budget;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::{SystemClock, Timestamp};
 use everhook_store::sqlite::{SqliteOptions, SqliteStore};
@@ -235,8 +236,12 @@ impl Api {
     /// Sends what is due for an endpoint and records this result for each; how many there were.
     pub(crate) async fn deliver(&self, endpoint: &str, outcome: &AttemptOutcome) -> usize {
         let endpoint = endpoint.parse().expect("an id");
-        let wanted = Wanted { endpoint, fresh: 100, retry: 100, suspect: 100 };
-        let (leased, _) = self.store.claim(vec![wanted], self.now()).await.expect("a claim");
+        let wanted = Wanted { endpoint, fresh: 100, retry: 100, suspect: 100, held: 0 };
+        let (leased, _) = self
+            .store
+            .claim(vec![wanted], Budget::new(usize::MAX), self.now())
+            .await
+            .expect("a claim");
         let settlements: Vec<_> = leased
             .iter()
             .map(|leased| Settlement {

@@ -115,8 +115,8 @@ pub(crate) struct Delivery {
     pub(crate) disable_after: Option<Duration>,
     /// New deliveries that wait in memory, one endpoint.
     pub(crate) endpoint_waiting_max: u32,
-    /// New deliveries in memory, in bytes.
-    pub(crate) waiting_bytes_max: usize,
+    /// Bodies of deliveries in memory, in bytes.
+    pub(crate) in_flight_bytes_max: usize,
     /// Results that wait to be recorded.
     pub(crate) results_waiting_max: u32,
     /// Bytes of an answer's body that are kept.
@@ -383,7 +383,8 @@ fn delivery(reader: &mut Reader<'_>) -> Option<Delivery> {
         reader.read("delivery.disable_after", &rule::optional(rule::duration(MINUTE..=365 * DAY)));
     let endpoint_waiting_max =
         reader.read("delivery.endpoint_waiting_max", &rule::count(1..=65_536));
-    let waiting_bytes_max = reader.read("delivery.waiting_bytes_max", &rule::size(MIB..=64 * GIB));
+    let in_flight_bytes_max =
+        reader.read("delivery.in_flight_bytes_max", &rule::size(MIB..=64 * GIB));
     let results_waiting_max =
         reader.read("delivery.results_waiting_max", &rule::count(64..=1 << 20));
     let response_bytes_max = reader.read("delivery.response_bytes_max", &rule::size(0..=16 * KIB));
@@ -399,7 +400,7 @@ fn delivery(reader: &mut Reader<'_>) -> Option<Delivery> {
         failing_requests_per_second: failing_requests_per_second?,
         disable_after: disable_after?,
         endpoint_waiting_max: endpoint_waiting_max?,
-        waiting_bytes_max: waiting_bytes_max?,
+        in_flight_bytes_max: in_flight_bytes_max?,
         results_waiting_max: results_waiting_max?,
         response_bytes_max: response_bytes_max?,
         response_headers_bytes_max: response_headers_bytes_max?,
