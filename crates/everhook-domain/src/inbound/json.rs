@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserializer as _;
-use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::subscription::JsonPointer;
 
+/// The most members of an object that is read: what anybody sends is looked into, and each costs
+/// more than it has bytes.
+const MEMBERS_MAX: usize = 100_000;
 /// The most items of an array that are read. Providers send a few thousand at most; 20,000 are more
 /// than any, and few enough to be stored in one transaction.
 pub(super) const ITEMS_MAX: usize = 20_000;
@@ -19,15 +22,17 @@ pub(super) const ITEMS_MAX: usize = 20_000;
 pub(super) struct Object<'a>(BTreeMap<Cow<'a, str>, &'a RawValue>);
 
 /// A name that is borrowed where it has no escapes.
-#[derive(serde::Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(serde::Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Object<'a> {
-    /// Reads an object; a byte-order mark before it is passed over. `None` if it is anything else.
+    /// Reads an object; a byte-order mark before it is passed over. `None` if it is anything else,
+    /// or has too many members.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
-        let members: BTreeMap<Name<'a>, &'a RawValue> =
-            serde_json::from_slice(without_mark(text)).ok()?;
-        Some(Self(members.into_iter().map(|(name, value)| (name.0, value)).collect()))
+        let mut members = BTreeMap::new();
+        let mut reader = serde_json::Deserializer::from_slice(without_mark(text));
+        let read = reader.deserialize_map(CollectMembers(&mut members));
+        read.and_then(|()| reader.end()).ok().map(|()| Self(members))
     }
 
     /// A member as it is written.
@@ -47,6 +52,27 @@ impl<'a> Object<'a> {
     }
 }
 
+/// Collects members, and gives up at the first that is too many.
+struct CollectMembers<'m, 'a>(&'m mut BTreeMap<Cow<'a, str>, &'a RawValue>);
+
+impl<'a> Visitor<'a> for CollectMembers<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some((name, value)) = members.next_entry::<Name<'a>, _>()? {
+            self.0.insert(name.0, value);
+            if self.0.len() > MEMBERS_MAX {
+                return Err(A::Error::custom("too many members"));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// An array.
 #[derive(Debug)]
 pub(super) enum Array<'a> {
@@ -61,7 +87,7 @@ impl<'a> Array<'a> {
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         let mut items = Vec::new();
         let mut reader = serde_json::Deserializer::from_slice(without_mark(text));
-        let read = reader.deserialize_seq(Collect(&mut items)).and_then(|()| reader.end());
+        let read = reader.deserialize_seq(CollectItems(&mut items)).and_then(|()| reader.end());
         match read {
             Ok(()) => Some(Self::Items(items)),
             Err(_) if items.len() > ITEMS_MAX => Some(Self::TooMany),
@@ -71,9 +97,9 @@ impl<'a> Array<'a> {
 }
 
 /// Collects items, and gives up at the first that is too many.
-struct Collect<'i, 'a>(&'i mut Vec<&'a RawValue>);
+struct CollectItems<'i, 'a>(&'i mut Vec<&'a RawValue>);
 
-impl<'a> Visitor<'a> for Collect<'_, 'a> {
+impl<'a> Visitor<'a> for CollectItems<'_, 'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,4 +154,23 @@ pub(super) fn find<'a>(text: &'a [u8], pointer: &JsonPointer) -> Option<&'a RawV
 /// The text without the byte-order mark that some senders put before it.
 fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_of_more_members_than_anybody_sends_is_not_read() {
+        let object = |members: usize| {
+            let members: Vec<_> = (0..members).map(|number| format!("\"{number}\":1")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        for (members, expected) in [(0, true), (MEMBERS_MAX, true), (MEMBERS_MAX + 1, false)] {
+            assert_eq!(Object::parse(object(members).as_bytes()).is_some(), expected, "{members}");
+        }
+        let same = format!("{{{}\"a\":2}}", "\"a\":1,".repeat(MEMBERS_MAX + 1));
+        let last = Object::parse(same.as_bytes()).unwrap();
+        assert_eq!(last.scalar("a").as_deref(), Some("2"), "the last one counts");
+    }
 }
