@@ -181,6 +181,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         let could_sign = sent.signed || sent.settings.contains_key("secrets");
         assert!(could_sign || !is_mac, "{} took what nobody signed", sent.kind);
     }
-    let headers = ForwardedHeaders::of(request.headers, &HeaderPrefix::default());
+    let called = source.called(request.target);
+    let headers = ForwardedHeaders::of(&request, &called, &HeaderPrefix::default());
     assert_eq!(ForwardedHeaders::from_stored(&headers.to_stored()), Ok(headers));
 });

@@ -50,6 +50,8 @@ pub struct HeaderPrefix {
     text: String,
     webhook_id: HeaderName,
     attempt: HeaderName,
+    received_method: HeaderName,
+    received_url: HeaderName,
 }
 
 /// Why a text cannot be the prefix of our headers.
@@ -77,6 +79,16 @@ impl HeaderPrefix {
         &self.attempt
     }
 
+    /// `<prefix>Received-Method`, which carries the method that a received event came by.
+    pub const fn received_method(&self) -> &HeaderName {
+        &self.received_method
+    }
+
+    /// `<prefix>Received-Url`, which carries the URL that was called for a received event.
+    pub const fn received_url(&self) -> &HeaderName {
+        &self.received_url
+    }
+
     /// The prefix as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -95,6 +107,8 @@ impl Default for HeaderPrefix {
             text: "X-Message-".to_owned(),
             webhook_id: HeaderName::from_static("x-message-webhook-id"),
             attempt: HeaderName::from_static("x-message-webhook-attempt"),
+            received_method: HeaderName::from_static("x-message-received-method"),
+            received_url: HeaderName::from_static("x-message-received-url"),
         }
     }
 }
@@ -114,8 +128,13 @@ impl FromStr for HeaderPrefix {
             let name = format!("{text}{rest}");
             HeaderName::from_bytes(name.as_bytes()).map_err(|_| InvalidHeaderPrefix::Form)
         };
-        let (webhook_id, attempt) = (name("Webhook-Id")?, name("Webhook-Attempt")?);
-        Ok(Self { text: text.to_owned(), webhook_id, attempt })
+        Ok(Self {
+            text: text.to_owned(),
+            webhook_id: name("Webhook-Id")?,
+            attempt: name("Webhook-Attempt")?,
+            received_method: name("Received-Method")?,
+            received_url: name("Received-Url")?,
+        })
     }
 }
 

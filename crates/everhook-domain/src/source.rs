@@ -21,7 +21,8 @@ use subtle::ConstantTimeEq;
 
 pub use dedupe::{DedupeRule, POINTERS_MAX};
 pub use options::{
-    AnswerOption, BODY_MAX, ContentEncoding, EmptyBody, Forward, ReplayGuard, SourceOptions,
+    AnswerOption, BODY_MAX, COMMON_OPTIONS, ContentEncoding, EmptyBody, Forward, ReplayGuard,
+    SourceOptions,
 };
 pub use public_url::{InvalidPublicUrl, PublicUrl, URL_BYTES_MAX};
 pub use stored::{SourceInput, UnreadableSource};
@@ -186,6 +187,18 @@ impl SourceSettings {
         self.tolerance.unwrap_or(TOLERANCE)
     }
 
+    /// The URL that was called for a request with this path and query as received, to be shown and
+    /// passed on: whole where there is a `public_url`, spelled as it came, without what is a
+    /// credential for us as `Authorization` is: user and password, and where the URL is not signed
+    /// a token in the query (RFC 6750 §2.3).
+    pub fn called(&self, target: &str) -> String {
+        let url = match &self.public_url {
+            Some(url) => url.without_credentials().called(target),
+            None => target.to_owned(),
+        };
+        if self.kind.signs_url() { url } else { without_token(&url) }
+    }
+
     /// What the owner should look at, though it is legal.
     pub fn warnings(&self) -> Vec<InvalidSource> {
         let spaced = |(index, secret): (usize, &SourceSecret)| {
@@ -196,6 +209,18 @@ impl SourceSettings {
         };
         self.secrets.iter().enumerate().filter_map(spaced).collect()
     }
+}
+
+/// The URL without the parameters of its query that are a token.
+fn without_token(url: &str) -> String {
+    let Some((path, query)) = url.split_once('?') else { return url.to_owned() };
+    let is_token = |part: &&str| part.split('=').next() == Some("access_token");
+    if !query.split('&').any(|part| is_token(&part)) {
+        return url.to_owned();
+    }
+    let rest: Vec<_> = query.split('&').filter(|part| !is_token(part)).collect();
+    let mark = if rest.is_empty() { "" } else { "?" };
+    format!("{path}{mark}{}", rest.join("&"))
 }
 
 /// A source.

@@ -2,6 +2,7 @@
 
 use everhook_domain::delivery::IllegalStep;
 use everhook_domain::endpoint::IllegalVerb;
+use everhook_domain::id::EndpointId;
 use everhook_domain::receipt::IllegalDecision;
 use everhook_domain::secret::TooManySecrets;
 
@@ -21,7 +22,7 @@ pub enum StoreError {
 }
 
 /// Why a request cannot be done as things stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no such thing in this tenant.
     #[error("not found")]
@@ -56,6 +57,9 @@ pub enum Refusal {
     /// Another source of the tenant has the name.
     #[error("another source has this name")]
     NameTaken,
+    /// Endpoints would get nothing of the source any more if it were renamed.
+    #[error("{}", still_named(.0))]
+    StillNamed(Vec<EndpointId>),
     /// The tenant has as many sources as it may have.
     #[error(
         "the tenant has {} sources, which is the most it may have",
@@ -68,4 +72,21 @@ pub enum Refusal {
     /// Too many signing secrets are live.
     #[error(transparent)]
     Secrets(#[from] TooManySecrets),
+}
+
+/// As many endpoints as a message names.
+const NAMED_MAX: usize = 10;
+
+fn still_named(endpoints: &[EndpointId]) -> String {
+    let named: Vec<_> =
+        endpoints.iter().take(NAMED_MAX).map(|endpoint| endpoint.to_string()).collect();
+    let more = match endpoints.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "endpoints take what this source receives by its present name, and would get nothing any \
+         more: {}{more}. Add the new name to their sources, rename, and then remove the old one",
+        named.join(", ")
+    )
 }

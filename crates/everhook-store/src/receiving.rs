@@ -87,6 +87,8 @@ pub struct ReceiptRecord {
     pub status: ReceiptStatus,
     /// Why, where it is a conflict or dead; it stays when a conflict is released.
     pub reason: Option<ReceiptReason>,
+    /// How many deliveries it has.
+    pub deliveries: u32,
     /// When the last of its deliveries was delivered; `None` while one is not, or without any.
     pub processed_at: Option<Timestamp>,
     /// When it was released.

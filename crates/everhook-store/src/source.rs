@@ -1,6 +1,9 @@
 //! Sources, as far as both stores treat them alike: how one is read from what is stored, and what a
 //! change of one must keep to.
 
+use std::sync::Arc;
+
+use everhook_domain::endpoint::{Endpoint, EndpointState};
 use everhook_domain::id::SourceId;
 use everhook_domain::source::{Source, SourceName, SourceSettings};
 use everhook_domain::tenant::TenantId;
@@ -77,7 +80,8 @@ pub(crate) fn check_new(
     Ok(())
 }
 
-/// A source with other settings, made from this version of it.
+/// A source with other settings, made from this version of it. Its name stays while an endpoint
+/// takes its events by it alone: renaming must not cut anybody off unseen.
 pub(crate) fn updated(
     directory: &Directory,
     (tenant, id): (&TenantId, SourceId),
@@ -92,6 +96,19 @@ pub(crate) fn updated(
     let same_name = directory.source_named(tenant, &settings.name);
     if same_name.is_some_and(|other| other.id != id) {
         return Err(Refusal::NameTaken);
+    }
+    let names = |endpoint: &Endpoint, source: &SourceName| {
+        endpoint.settings.subscription.sources.iter().any(|name| name == source.as_str())
+    };
+    let (before, after) = (&old.settings.name, &settings.name);
+    let is_cut_off = |endpoint: &&Arc<Endpoint>| {
+        endpoint.state != EndpointState::Deleted
+            && names(endpoint, before)
+            && !names(endpoint, after)
+    };
+    let cut_off: Vec<_> = directory.endpoints_of(tenant).iter().filter(is_cut_off).collect();
+    if before != after && !cut_off.is_empty() {
+        return Err(Refusal::StillNamed(cut_off.iter().map(|endpoint| endpoint.id).collect()));
     }
     let version = old.version + 1;
     Ok(Source { version, updated_at: now, settings, unusable: None, ..(**old).clone() })

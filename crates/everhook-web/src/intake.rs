@@ -13,8 +13,9 @@ mod rejections;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use everhook_domain::header::HeaderPrefix;
 use everhook_domain::inbound::{
-    CertificateUrl, Context, InboundRequest, Judgement, Rejection, judge,
+    CertificateUrl, Context, ForwardedHeaders, InboundRequest, Judgement, Rejection, judge,
 };
 use everhook_domain::source::{ContentEncoding, Source, SourceSettings};
 use everhook_domain::time::Timestamp;
@@ -70,6 +71,16 @@ impl Arrived {
         };
         let certificate = certificate.map(|(url, bytes)| (url, &bytes[..]));
         decide(&request, &Context { source, now: self.at, certificate })
+    }
+
+    /// What of it goes on with its events.
+    pub(crate) fn forwarded(
+        &self,
+        source: &SourceSettings,
+        prefix: &HeaderPrefix,
+    ) -> ForwardedHeaders {
+        let called = source.called(&self.target);
+        self.with(source, None, |request, _| ForwardedHeaders::of(request, &called, prefix))
     }
 
     /// Whether judging it may take long.

@@ -191,11 +191,11 @@ impl IntoResponse for Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        let kind = match refusal {
+        let kind = match &refusal {
             Refusal::NotFound => ProblemKind::NotFound,
             Refusal::Step(IllegalStep::Ended) => ProblemKind::DeliveryEnded,
             Refusal::Step(IllegalStep::NotDead) => ProblemKind::DeliveryNotDead,
-            Refusal::Step(IllegalStep::EndpointGone(reason)) => return Self::from(reason),
+            Refusal::Step(IllegalStep::EndpointGone(reason)) => return Self::from(*reason),
             // Only a lease's owner meets these.
             Refusal::Step(IllegalStep::Stale | IllegalStep::NotDue) => ProblemKind::Changed,
             Refusal::VersionChanged => ProblemKind::Changed,
@@ -207,6 +207,7 @@ impl From<Refusal> for Problem {
             Refusal::Taken => ProblemKind::NameTaken,
             Refusal::TooManyEndpoints => ProblemKind::TooManyEndpoints,
             Refusal::NameTaken => ProblemKind::NameTaken,
+            Refusal::StillNamed(_) => ProblemKind::SourceStillNamed,
             Refusal::TooManySources => ProblemKind::TooManySources,
             Refusal::Receipt(_) => ProblemKind::ReceiptState,
             Refusal::Secrets(_) => ProblemKind::TooManySecrets,
@@ -234,7 +235,7 @@ impl From<CancelReason> for Problem {
 impl From<&StoreError> for Problem {
     fn from(error: &StoreError) -> Self {
         match error {
-            StoreError::Refused(refusal) => Self::from(*refusal),
+            StoreError::Refused(refusal) => Self::from(refusal.clone()),
             StoreError::Unavailable(_) => Self::store_unavailable(),
             StoreError::Failed(_) => Self::internal(),
         }

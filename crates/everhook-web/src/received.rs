@@ -53,7 +53,8 @@ impl<'a> ShownBody<'a> {
 mod tests {
     use super::*;
     use everhook_domain::header::HeaderPrefix;
-    use http::{HeaderMap, HeaderName, HeaderValue};
+    use everhook_domain::inbound::InboundRequest;
+    use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
     #[test]
     fn headers_are_shown_without_credentials() {
@@ -68,9 +69,18 @@ mod tests {
             let value = HeaderValue::from_bytes(value).expect("legal");
             headers.append(HeaderName::from_static(name), value);
         }
-        let forwarded = ForwardedHeaders::of(&headers, &HeaderPrefix::default());
+        let request =
+            InboundRequest { method: &Method::GET, target: "/", headers: &headers, body: b"" };
+        let forwarded = ForwardedHeaders::of(&request, "/in/x?b=1", &HeaderPrefix::default());
         let shown: Vec<_> = shown_headers(&forwarded).into_iter().collect();
-        let expected = [("x-a", "1, 2"), ("x-api-token", "***"), ("x-b", "\\xff"), ("x-c", "ä")];
+        let expected = [
+            ("x-a", "1, 2"),
+            ("x-api-token", "***"),
+            ("x-b", "\\xff"),
+            ("x-c", "ä"),
+            ("x-message-received-method", "GET"),
+            ("x-message-received-url", "/in/x?b=1"),
+        ];
         assert_eq!(shown, expected.map(|(name, value)| (name, value.to_owned())));
     }
 

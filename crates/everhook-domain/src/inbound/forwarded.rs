@@ -2,7 +2,9 @@
 //!
 //! They are the end-to-end headers as they came, the provider's signature among them. Left out are
 //! those that belong to one connection, that a proxy or we describe the message with, that carry
-//! credentials meant for us, and those whose names are ours.
+//! credentials meant for us, and those whose names are ours. Added is what of the request is in
+//! no header: its method and the URL that was called, which hold the data of a GET and may be what
+//! the signature is over.
 
 use std::fmt;
 
@@ -10,7 +12,7 @@ use base64::Engine;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 
-use super::ReceivedItem;
+use super::{InboundRequest, ReceivedItem};
 use crate::header::{self, HeaderPrefix};
 use crate::secret::BASE64;
 
@@ -40,29 +42,16 @@ enum Stored {
 }
 
 impl ForwardedHeaders {
-    /// What of these headers goes on. `prefix` is what the names of our own begin with.
-    pub fn of(headers: &HeaderMap, prefix: &HeaderPrefix) -> Self {
-        let nominated: Vec<String> = headers
-            .get_all("connection")
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|text| text.split(',').map(|name| name.trim().to_ascii_lowercase()))
-            .collect();
-        let goes_on = |name: &HeaderName| {
-            let text = name.as_str();
-            !LEFT_OUT.contains(&text)
-                && !text.starts_with("x-forwarded-")
-                && !header::belongs_to_a_connection(name)
-                && !header::is_ours(name, prefix)
-                && !nominated.iter().any(|other| other == text)
-        };
-        Self(
-            headers
-                .iter()
-                .filter(|(name, _)| goes_on(name))
-                .map(|(name, value)| (name.clone(), value.clone()))
-                .collect(),
-        )
+    /// What of this request goes on. `called` is the URL that was called for it, without
+    /// credentials; `prefix` is what the names of our own begin with.
+    pub fn of(request: &InboundRequest<'_>, called: &str, prefix: &HeaderPrefix) -> Self {
+        let mut headers = end_to_end(request.headers, prefix);
+        // The one character that a URL on the wire may have and no header.
+        let url = HeaderValue::from_bytes(called.replace('\u{7f}', "%7F").as_bytes());
+        let method = HeaderValue::from_str(request.method.as_str());
+        headers.extend(method.ok().map(|method| (prefix.received_method().clone(), method)));
+        headers.extend(url.ok().map(|url| (prefix.received_url().clone(), url)));
+        Self(headers)
     }
 
     /// Those that go on with these items of the request: where they are parts of the body, which
@@ -115,6 +104,29 @@ impl ForwardedHeaders {
     }
 }
 
+/// Those of the headers that go on, in their order.
+fn end_to_end(headers: &HeaderMap, prefix: &HeaderPrefix) -> Vec<(HeaderName, HeaderValue)> {
+    let nominated: Vec<String> = headers
+        .get_all("connection")
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(',').map(|name| name.trim().to_ascii_lowercase()))
+        .collect();
+    let goes_on = |name: &HeaderName| {
+        let text = name.as_str();
+        !LEFT_OUT.contains(&text)
+            && !text.starts_with("x-forwarded-")
+            && !header::belongs_to_a_connection(name)
+            && !header::is_ours(name, prefix)
+            && !nominated.iter().any(|other| other == text)
+    };
+    headers
+        .iter()
+        .filter(|(name, _)| goes_on(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
 impl fmt::Debug for ForwardedHeaders {
     /// Names only: values may be credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,6 +136,8 @@ impl fmt::Debug for ForwardedHeaders {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
 
     fn headers(pairs: &[(&str, &[u8])]) -> HeaderMap {
@@ -135,8 +149,9 @@ mod tests {
         headers
     }
 
+    /// Without what is added.
     fn forwarded(pairs: &[(&str, &[u8])]) -> ForwardedHeaders {
-        ForwardedHeaders::of(&headers(pairs), &HeaderPrefix::default())
+        ForwardedHeaders(end_to_end(&headers(pairs), &HeaderPrefix::default()))
     }
 
     fn check(pairs: &[(&str, &[u8])], names: &[&str]) {
@@ -208,11 +223,36 @@ mod tests {
     fn names_of_ours_go_by_the_prefix_that_is_set() {
         let headers = headers(&[("x-message-a", b"1"), ("x-acme-a", b"1"), ("webhook-id", b"1")]);
         let prefix = "X-Acme-".parse().expect("a prefix");
-        let found = ForwardedHeaders::of(&headers, &prefix);
+        let request =
+            InboundRequest { method: &Method::PUT, target: "/", headers: &headers, body: b"" };
+        let found = ForwardedHeaders::of(&request, "/in/x", &prefix);
         assert_eq!(
             found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
-            ["x-message-a"]
+            ["x-message-a", "x-acme-received-method", "x-acme-received-url"]
         );
+    }
+
+    #[test]
+    fn method_and_url_go_on_and_nobody_else_says_them() {
+        let spoofed = headers(&[
+            ("x-message-received-url", b"https://evil.test"),
+            ("X-Message-Received-Method", b"DELETE"),
+        ]);
+        for (url, expected) in [
+            ("/in/x?a=%7E&b=+&a=2", &b"/in/x?a=%7E&b=+&a=2"[..]),
+            ("https://a.test/in/x", b"https://a.test/in/x"),
+            ("/in/x?n=\u{e4}", "/in/x?n=\u{e4}".as_bytes()),
+            ("/in/x?\u{7f}=1", b"/in/x?%7F=1"),
+        ] {
+            let request =
+                InboundRequest { method: &Method::GET, target: "/", headers: &spoofed, body: b"" };
+            let found = ForwardedHeaders::of(&request, url, &HeaderPrefix::default());
+            let stored = ForwardedHeaders::from_stored(&found.to_stored()).expect("what is stored");
+            let pairs: Vec<_> =
+                stored.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+            let method = ("x-message-received-method", &b"GET"[..]);
+            assert_eq!(pairs, [method, ("x-message-received-url", expected)], "{url}");
+        }
     }
 
     #[test]

@@ -40,6 +40,11 @@ impl<'a> Object<'a> {
         self.0.get(name).copied()
     }
 
+    /// The members and their values as they are written, by name.
+    pub(super) fn members(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(name, value)| (&**name, *value))
+    }
+
     /// A member that is an object.
     pub(super) fn object(&self, name: &str) -> Option<Object<'a>> {
         Self::parse(self.raw(name)?.get().as_bytes())
@@ -135,6 +140,14 @@ pub(super) fn scalar(value: &RawValue) -> Option<Cow<'_, str>> {
         }
         b'{' | b'[' | b'n' => None,
         _ => Some(Cow::Borrowed(text)),
+    }
+}
+
+/// As [`scalar`], and an object or an array as it is written.
+pub(super) fn written(value: &RawValue) -> Option<Cow<'_, str>> {
+    match value.get().as_bytes().first()? {
+        b'{' | b'[' => Some(Cow::Borrowed(value.get())),
+        _ => scalar(value),
     }
 }
 

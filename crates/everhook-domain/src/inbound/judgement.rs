@@ -60,6 +60,8 @@ pub struct ReceivedItem {
     pub key: DedupeKey,
     /// Where the key was found, for a person: `kind`, `header …`, `pointers …` or `fallback`.
     pub key_from: String,
+    /// Why the source's own rule found no key, for a person, if it has one.
+    pub own_rule_failed: Option<String>,
     /// What other content under this key means.
     pub on_change: OnChange,
     /// What tells its content from another's.
@@ -160,11 +162,16 @@ impl Events<'_> {
         let bytes = found.item.as_deref().or(found.body.as_deref()).unwrap_or(self.request.body);
         // What is not known to be the provider's word must not take the key of what is.
         let anonymous = found.unreadable.is_some() && found.key.is_empty();
-        let rules = || self.own_rule(bytes).or_else(|| kind_rule(&found));
-        let identity = match anonymous {
-            true => self.fallback(bytes),
-            false => rules().unwrap_or_else(|| self.fallback(bytes)),
+        let (own, own_rule_failed) = match source.dedupe.as_ref().filter(|_| !anonymous) {
+            Some(rule) => match self.own_rule(rule, bytes) {
+                Ok(identity) => (Some(identity), None),
+                Err(why) => (None, Some(why)),
+            },
+            None => (None, None),
         };
+        let identity = own
+            .or_else(|| kind_rule(&found).filter(|_| !anonymous))
+            .unwrap_or_else(|| self.fallback(bytes));
         let content = match &found.content {
             Some(parts) => hash(parts),
             None => hash(&[bytes]),
@@ -179,6 +186,7 @@ impl Events<'_> {
             guard: self.guard(index, identity.is_signed),
             key: identity.key,
             key_from: identity.from,
+            own_rule_failed,
             event_type: event_type(source.name.as_str(), found.event_type.as_deref()),
             body: found.body.map(Cow::into_owned),
             // What becomes of no body is for `options.empty` to say.
@@ -186,32 +194,36 @@ impl Events<'_> {
         }
     }
 
-    /// By the source's own rule; `None` without one, or where it finds nothing.
-    fn own_rule(&self, bytes: &[u8]) -> Option<Identity> {
-        match self.context.source.dedupe.as_ref()? {
+    /// By the source's own rule, which needs all that it names: what lacks a part of its key would
+    /// be one event with all else that lacks it. Else why it finds nothing.
+    fn own_rule(&self, rule: &DedupeRule, bytes: &[u8]) -> Result<Identity, String> {
+        match rule {
             DedupeRule::Header(name) => {
                 let mut values = self.request.headers.get_all(name).iter();
-                let value = values.next()?;
+                let value = values.next().map(|value| value.as_bytes().trim_ascii());
+                let value = value.filter(|value| !value.is_empty());
+                let value =
+                    value.ok_or_else(|| format!("the header {name} is missing or empty"))?;
                 // Of several values none is trusted to identify the event.
-                if values.any(|other| other != value) {
-                    return None;
+                if values.any(|other| other.as_bytes().trim_ascii() != value) {
+                    return Err(format!("the header {name} has more than one value"));
                 }
-                let value = value.as_bytes().trim_ascii();
-                let from = format!("header {name}");
-                let key = (!value.is_empty()).then(|| DedupeKey::new(&[value]))?;
-                Some(Identity { key, from, is_signed: false })
+                let (key, from) = (DedupeKey::new(&[value]), format!("header {name}"));
+                Ok(Identity { key, from, is_signed: false })
             }
             DedupeRule::Pointers(pointers) => {
-                let values = pointers.iter().map(|pointer| {
-                    json::find(bytes, pointer).and_then(json::scalar).unwrap_or_default()
-                });
-                let values: Vec<_> = values.collect();
+                let value = |pointer: &JsonPointer| {
+                    let value = json::find(bytes, pointer).and_then(json::written);
+                    value.map(Cow::into_owned).ok_or_else(|| {
+                        let pointer = pointer.as_str();
+                        format!("at '{pointer}' there is nothing, null or an empty text")
+                    })
+                };
+                let values: Vec<String> = pointers.iter().map(value).collect::<Result<_, _>>()?;
                 let shown: Vec<_> = pointers.iter().map(JsonPointer::as_str).collect();
                 let from = format!("pointers {}", shown.join(" "));
-                let none = values.iter().all(|value| value.is_empty());
-                let parts: Vec<&str> = values.iter().map(|value| &**value).collect();
-                let key = (!none).then(|| DedupeKey::new(&parts))?;
-                Some(Identity { key, from, is_signed: self.genuine.signed.is_none() })
+                let is_signed = self.genuine.signed.is_none();
+                Ok(Identity { key: DedupeKey::new(&values), from, is_signed })
             }
         }
     }

@@ -39,6 +39,11 @@ impl SourceKind {
         self.0.facts().methods
     }
 
+    /// Whether the URL is part of what is signed.
+    pub(crate) fn signs_url(self) -> bool {
+        self.0.facts().needs_url
+    }
+
     /// The names of the options that only this kind has.
     pub fn own_options(self) -> &'static [&'static str] {
         self.0.facts().options

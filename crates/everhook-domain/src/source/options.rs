@@ -11,6 +11,10 @@ use crate::inbound::SourceKind;
 /// The largest body that a source takes if nothing else is set, in bytes.
 pub const BODY_MAX: usize = 25 * 1_024 * 1_024;
 
+/// The options that every kind has.
+pub const COMMON_OPTIONS: [&str; 7] =
+    ["body_max", "answer", "reject_status", "empty", "content_encoding", "forward", "replay_guard"];
+
 /// The longest text of an option that is part of a header or of what is signed, in bytes.
 const SHORT_BYTES_MAX: usize = 64;
 
@@ -146,12 +150,8 @@ impl SourceOptions {
             if kind.own_options().contains(&name.as_str()) {
                 options.own.insert(name, value);
             } else {
-                let known = kind.own_options().join(", ");
-                let detail = format!(
-                    "there is no such option for this kind; there are body_max, answer, \
-                     reject_status, empty, content_encoding, forward, replay_guard{}{known}",
-                    if known.is_empty() { "" } else { ", " }
-                );
+                let known = [&COMMON_OPTIONS, kind.own_options()].concat().join(", ");
+                let detail = format!("there is no such option for this kind; there are {known}");
                 faults.push(InvalidSource::new(pointer(&name), detail));
             }
         }

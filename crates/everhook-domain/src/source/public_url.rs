@@ -66,6 +66,14 @@ impl PublicUrl {
         Ok(Self { origin: format!("{scheme}://{host}"), path, query })
     }
 
+    /// The same without user and password: to be shown and passed on.
+    #[must_use]
+    pub fn without_credentials(&self) -> Self {
+        let (scheme, authority) = self.origin.split_once("://").unwrap_or_default();
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        Self { origin: format!("{scheme}://{host}"), ..self.clone() }
+    }
+
     /// The URL that the provider called for a request with this path and query as received: path
     /// and query of `self` where they were written (the query only if the request has none).
     pub fn called(&self, target: &str) -> String {
@@ -109,6 +117,19 @@ mod tests {
         ] {
             let public = PublicUrl::parse(public).expect("legal");
             assert_eq!(public.called(target), expected, "{public}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_left_out_where_it_is_shown() {
+        for (public, expected) in [
+            ("https://a.test/x@y?z@", "https://a.test/x@y?z@"),
+            ("HTTPS://user:hunter2@A.test:8443/x", "HTTPS://A.test:8443/x"),
+            ("https://hunter2@a.test", "https://a.test"),
+            ("https://u:p@q@a.test", "https://a.test"),
+        ] {
+            let public = PublicUrl::parse(public).expect("legal");
+            assert_eq!(public.without_credentials().to_string(), expected);
         }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::dedupe::POINTERS_MAX;
+use super::options::COMMON_OPTIONS;
 use super::{
     DedupeRule, InvalidSource, PublicUrl, SECRET_BYTES_MAX, SECRETS_MAX, SourceName, SourceOptions,
     SourceSecret, SourceSettings, TOLERANCE_MAX, WINDOW_MAX,
@@ -59,8 +60,8 @@ impl SourceSettings {
         let name = noted("/name", SourceName::from_str(&input.name), &mut faults);
         let kind = noted("/kind", SourceKind::from_str(&input.kind), &mut faults);
         if kind.is_none() {
-            // Which ones there are, its kind says.
-            input.options.clear();
+            // Which others there are, its kind says.
+            input.options.retain(|name, _| COMMON_OPTIONS.contains(&name.as_str()));
         }
         let name = name.unwrap_or_else(|| SourceName(Arc::default()));
         let settings = Self::read(input, name, kind.unwrap_or_default(), &mut faults);

@@ -24,7 +24,8 @@ fn check_refused(changes: Value, pointers: &[&str]) {
 }
 
 fn check_options(kind: &str, options: Value, pointers: &[&str]) {
-    let changes = json!({"kind": kind, "secrets": ["00ff"], "options": options});
+    let secrets = if kind == "none" { json!([]) } else { json!(["00ff"]) };
+    let changes = json!({"kind": kind, "secrets": secrets, "options": options});
     match pointers {
         [] => drop(legal(changes)),
         _ => check_refused(changes, pointers),
@@ -52,6 +53,7 @@ fn all_that_is_wrong_is_said_at_once() {
     check_refused(
         json!({
             "name": "A",
+            "kind": "github",
             "window_s": 0,
             "tolerance_s": 604_801,
             "public_url": "ftp://a",
@@ -70,10 +72,43 @@ fn all_that_is_wrong_is_said_at_once() {
             "/options/none_such",
         ],
     );
+    // Where the kind is unknown, what every kind has is judged all the same.
+    let options = json!({"body_max": 0, "empty": "x", "of_some_kind": 1});
+    let changes = json!({"kind": "fax", "window_s": 0, "options": options});
+    check_refused(changes, &["/kind", "/window_s", "/options/body_max", "/options/empty"]);
     check_refused(json!({"kind": "fax"}), &["/kind"]);
     let faults = parse(json!({"kind": "fax"})).expect_err("refused");
     for kind in SourceKind::all() {
         assert!(faults[0].detail.contains(kind.as_str()), "{kind}: {}", faults[0].detail);
+    }
+}
+
+#[test]
+fn a_secret_that_would_protect_nothing_is_refused() {
+    check_refused(json!({"kind": "none", "secrets": ["s"]}), &["/secrets"]);
+    legal(json!({"kind": "cloudevents", "secrets": ["s"]}));
+    legal(json!({"kind": "cloudevents"}));
+}
+
+#[test]
+fn the_url_that_was_called() {
+    let hubspot = json!({"kind": "hubspot", "secrets": ["s"], "public_url": "https://u:p@a.test"});
+    let none = |url: Value| json!({"kind": "none", "public_url": url});
+    for (changes, target, expected) in [
+        (none(json!(null)), "/in/x?b=%7E", "/in/x?b=%7E"),
+        (none(json!("https://a.test/hook")), "/in/x?b=1", "https://a.test/hook?b=1"),
+        // What is for us alone, as `Authorization` is.
+        (none(json!(null)), "/in/x?access_token=t", "/in/x"),
+        (
+            none(json!(null)),
+            "/in/x?a=1&access_token=t&&access_tokens=2",
+            "/in/x?a=1&&access_tokens=2",
+        ),
+        (hubspot.clone(), "/in/x", "https://a.test/in/x"),
+        // It is signed, so it stays as it is.
+        (hubspot, "/in/x?access_token=t", "https://a.test/in/x?access_token=t"),
+    ] {
+        assert_eq!(legal(changes).called(target), expected, "{target}");
     }
 }
 
@@ -104,7 +139,8 @@ fn windows_and_tolerances() {
         ("none", 48),
     ] {
         let of = |changes: Value| {
-            let mut whole = json!({"kind": kind, "secrets": ["AAAA"]});
+            let secrets = if kind == "none" { json!([]) } else { json!(["AAAA"]) };
+            let mut whole = json!({"kind": kind, "secrets": secrets});
             whole.as_object_mut().expect("an object").extend(changes.as_object().cloned().unwrap());
             legal(whole)
         };

@@ -4,12 +4,14 @@ use everhook_domain::delivery::Token;
 use everhook_domain::endpoint::EndpointState;
 use everhook_domain::header::CustomHeaders;
 use everhook_domain::id::DeliveryId;
+use everhook_domain::inbound::InboundRequest;
 use everhook_domain::secret::{Secret, SecretSet};
 use everhook_domain::subscription::Subscription;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::SystemClock;
 use everhook_lab::{Door, Lab, Reply};
 use everhook_store::Share;
+use http::Method;
 
 use super::*;
 use crate::http::{HttpSender, Resolver};
@@ -54,7 +56,10 @@ fn forwarded(pairs: &[(&str, &[u8])]) -> Arc<ForwardedHeaders> {
         let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
         headers.append(name, HeaderValue::from_bytes(value).expect("a value"));
     }
-    Arc::new(ForwardedHeaders::of(&headers, &HeaderPrefix::default()))
+    let request =
+        InboundRequest { method: &Method::GET, target: "/", headers: &headers, body: b"" };
+    let called = "https://a.test/in/x?a=1";
+    Arc::new(ForwardedHeaders::of(&request, called, &HeaderPrefix::default()))
 }
 
 fn delivery(body: Bytes, headers: Option<Arc<ForwardedHeaders>>) -> LeasedDelivery {
@@ -120,6 +125,10 @@ fn layers_of_headers() {
         check(came, set, "x-message-webhook-attempt", &[b"3"]);
         check(came, set, "webhook-timestamp", &[b"1800000000"]);
     }
+    // What was received says by what method and URL.
+    check(Some(came), "{}", "x-message-received-method", &[b"GET"]);
+    check(Some(came), "{}", "x-message-received-url", &[b"https://a.test/in/x?a=1"]);
+    check(None, "{}", "x-message-received-url", &[]);
 }
 
 /// The request, as it arrives at a receiver that keeps it byte for byte.

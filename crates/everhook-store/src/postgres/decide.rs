@@ -9,7 +9,7 @@ use everhook_domain::tenant::TenantId;
 
 use super::failure::VerbError;
 use super::number::{Bits, int};
-use super::receipt::{COLUMNS, fill_processed, read, standing, update};
+use super::receipt::{COLUMNS, fill_deliveries, read, standing, update};
 use super::tx::Tx;
 use super::{act, claimed, row};
 use crate::claim::{Claim, Claimed};
@@ -64,7 +64,7 @@ async fn decide(
         }
     }
     let mut records = [record];
-    fill_processed(&mut tx.connection, tenant, &mut records).await?;
+    fill_deliveries(&mut tx.connection, tenant, &mut records).await?;
     let [record] = records;
     Ok(record)
 }

@@ -145,7 +145,7 @@ pub(super) async fn find_receipt(
     let row = tx.connection.first(&statement, &[&tenant.as_str(), &Bits::from(receipt)]).await?;
     let Some(row) = row else { return Ok(None) };
     let mut records = [receipt::read(&row)?];
-    receipt::fill_processed(&mut tx.connection, tenant, &mut records).await?;
+    receipt::fill_deliveries(&mut tx.connection, tenant, &mut records).await?;
     let [record] = records;
     Ok(Some(record))
 }
@@ -175,7 +175,7 @@ pub(super) async fn receipts(
     }
     let (rows, next) = list.read(tx, receipt::COLUMNS, 0).await?;
     let mut items = rows.iter().map(receipt::read).collect::<Result<Vec<_>, _>>()?;
-    receipt::fill_processed(&mut tx.connection, tenant, &mut items).await?;
+    receipt::fill_deliveries(&mut tx.connection, tenant, &mut items).await?;
     Ok(Page { items, next })
 }
 

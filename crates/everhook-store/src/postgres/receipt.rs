@@ -35,7 +35,7 @@ pub(super) struct NewReceiptRow<'a> {
     pub(super) reason: Option<ReceiptReason>,
 }
 
-/// Reads [`COLUMNS`]; when it was processed, the deliveries say.
+/// Reads [`COLUMNS`]; the rest is for [`fill_deliveries`].
 pub(super) fn read(row: &Row) -> Result<ReceiptRecord, VerbError> {
     let (Bits(id), Bits(source)) = (row.try_get(0)?, row.try_get(1)?);
     let id = ReceiptId::from_bits(id);
@@ -57,6 +57,7 @@ pub(super) fn read(row: &Row) -> Result<ReceiptRecord, VerbError> {
         body_changed: row.try_get(6)?,
         status: code::read_receipt_status(i64::from(status))?,
         reason: read_reason((reason.map(i64::from), of, row.try_get(10)?))?,
+        deliveries: 0,
         processed_at: None,
         released_at: released_at.map(Timestamp::from_millis),
     })
@@ -195,29 +196,30 @@ pub(super) async fn headers(
     rows.iter().map(read).collect()
 }
 
-/// Fills in when the last of each one's deliveries was delivered.
-pub(super) async fn fill_processed(
+/// Fills in how many deliveries each one has, and when the last of them was delivered.
+pub(super) async fn fill_deliveries(
     connection: &mut Connection,
     tenant: &TenantId,
     records: &mut [ReceiptRecord],
 ) -> Result<(), VerbError> {
     // The last attempt of a delivery that was delivered is the one that did it.
-    let statement = "SELECT v.place, (SELECT max(a.started_at + a.duration_ms) FROM attempts AS a \
-         WHERE a.delivery BETWEEN v.first AND v.last) \
-         FROM unnest($2::uuid[], $3::uuid[]) WITH ORDINALITY AS v (first, last, place) \
-         WHERE EXISTS (SELECT 1 FROM deliveries AS d \
-         WHERE d.tenant = $1 AND d.id BETWEEN v.first AND v.last) \
-         AND NOT EXISTS (SELECT 1 FROM deliveries AS d \
-         WHERE d.tenant = $1 AND d.id BETWEEN v.first AND v.last AND d.status <> $4)";
+    let statement = "SELECT v.place, d.count, CASE WHEN d.delivered = d.count THEN \
+         (SELECT max(a.started_at + a.duration_ms) FROM attempts AS a \
+         WHERE a.delivery BETWEEN v.first AND v.last) END \
+         FROM unnest($2::uuid[], $3::uuid[]) WITH ORDINALITY AS v (first, last, place), \
+         LATERAL (SELECT count(*) AS count, count(*) FILTER (WHERE status = $4) AS delivered \
+         FROM deliveries WHERE tenant = $1 AND id BETWEEN v.first AND v.last) AS d";
     let id = |record: &ReceiptRecord, ordinal| Bits::from(record.id.event().delivery(ordinal));
     let first: Vec<Bits> = records.iter().map(|record| id(record, 0)).collect();
     let last: Vec<Bits> = records.iter().map(|record| id(record, u16::MAX)).collect();
     let delivered = small(code::status::DELIVERED);
     let values = (tenant.as_str(), first, last);
     for row in connection.query(statement, &[&values.0, &values.1, &values.2, &delivered]).await? {
-        let (place, at): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?);
+        let (place, count): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+        let at: Option<i64> = row.try_get(2)?;
         let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
         if let Some(record) = records.get_mut(place) {
+            record.deliveries = u32::try_from(count).unwrap_or(u32::MAX);
             record.processed_at = at.map(Timestamp::from_millis);
         }
     }

@@ -145,6 +145,7 @@ impl ReceiptRow {
         connection: &Connection,
         source: SourceId,
     ) -> rusqlite::Result<ReceiptRecord> {
+        let (deliveries, processed_at) = deliveries(connection, signed(self.id.sequence()))?;
         Ok(ReceiptRecord {
             id: self.id,
             source,
@@ -156,7 +157,8 @@ impl ReceiptRow {
             body_changed: self.body_changed,
             status: self.status,
             reason: self.reason.clone(),
-            processed_at: processed_at(connection, signed(self.id.sequence()))?,
+            deliveries,
+            processed_at,
             released_at: self.released_at,
         })
     }
@@ -242,14 +244,23 @@ pub(super) fn headers(
     Ok(stored.map(|stored| Arc::new(crate::receipt::read_headers(sequence, &stored))))
 }
 
-/// When the last of an event's deliveries was delivered; `None` while one is not, or without any.
-fn processed_at(connection: &Connection, sequence: i64) -> rusqlite::Result<Option<Timestamp>> {
+/// How many deliveries an event has, and when the last of them was delivered: `None` while one is
+/// not, or without any.
+fn deliveries(
+    connection: &Connection,
+    sequence: i64,
+) -> rusqlite::Result<(u32, Option<Timestamp>)> {
     let span = (first_key(sequence), last_key(sequence));
-    let waits = connection
-        .prepare_cached("SELECT 1 FROM deliveries WHERE id BETWEEN ?1 AND ?2 AND status <> ?3")?
-        .exists(params![span.0, span.1, status::DELIVERED])?;
-    if waits {
-        return Ok(None);
+    let (count, delivered): (u32, u32) = connection
+        .prepare_cached(
+            "SELECT count(*), count(*) FILTER (WHERE status = ?3) FROM deliveries \
+             WHERE id BETWEEN ?1 AND ?2",
+        )?
+        .query_row(params![span.0, span.1, status::DELIVERED], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+    if delivered < count {
+        return Ok((count, None));
     }
     // The last attempt of a delivery that was delivered is the one that did it.
     let last: Option<i64> = connection
@@ -257,5 +268,5 @@ fn processed_at(connection: &Connection, sequence: i64) -> rusqlite::Result<Opti
             "SELECT max(started_at + duration_ms) FROM attempts WHERE delivery BETWEEN ?1 AND ?2",
         )?
         .query_row(params![span.0, span.1], |row| row.get(0))?;
-    Ok(last.map(Timestamp::from_millis))
+    Ok((count, last.map(Timestamp::from_millis)))
 }

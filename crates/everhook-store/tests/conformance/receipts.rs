@@ -57,7 +57,7 @@ fn a_released_conflict_runs_as_of_now(kind: Kind) {
     let _earlier = world.lanes.hints();
     let released = world.decide(waiting.receipt, Release).unwrap();
     assert_eq!(released.status, ReceiptStatus::Accepted);
-    assert_eq!(released.released_at, Some(world.now));
+    assert_eq!((released.released_at, released.deliveries), (Some(world.now), 2));
     assert!(matches!(released.reason, Some(ReceiptReason::OtherContent(_))), "it stays");
     let event = waiting.receipt.event();
     assert_eq!(world.event_record(event).deliveries, 2);
@@ -284,6 +284,13 @@ fn processed_is_another_fact_than_received(kind: Kind) {
     let nowhere = world.source("nowhere");
     let received = world.receive_one(nowhere, item("k", "1")).receipt;
     assert_eq!(world.receipt(received).processed_at, None, "without any delivery");
+    assert_eq!(world.receipt(received).deliveries, 0);
+    // Nothing is sent again that has nowhere to go, and the record says so.
+    assert_eq!(world.decide(received, Force).unwrap().deliveries, 0);
+    let inbox = world.inbox(&["nowhere"]);
+    assert_eq!(world.decide(received, Force).unwrap().deliveries, 1);
+    assert_eq!(world.claim_one(inbox).id.event(), received.event());
+    assert_eq!(world.receipts(ReceiptQuery::default())[0].deliveries, 1);
     let third = world.receive_one(source, item("third", "1")).receipt;
     world.send(one, 200);
     world.act(third.event().delivery(2), Act::Cancel).unwrap();

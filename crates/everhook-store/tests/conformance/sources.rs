@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use everhook_domain::id::SourceId;
+use everhook_domain::endpoint::EndpointVerb;
+use everhook_domain::id::{EndpointId, SourceId};
 use everhook_domain::source::{Source, SourceInput, SourceSettings};
 use everhook_domain::tenant::TenantId;
 use everhook_store::{Change, Changed, Refusal, SOURCES_PER_TENANT_MAX, StoreError};
@@ -18,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(a_source_is_there_as_it_was_made),
         case(an_update_replaces_what_its_version_has),
         case(a_name_is_one_sources_in_its_tenant),
+        case(a_name_stays_while_an_endpoint_takes_events_by_it_alone),
         case(a_deleted_source_leaves_its_name),
         case(a_tenant_has_room_for_so_many),
         case(what_is_not_there_cannot_be_changed),
@@ -134,6 +136,26 @@ fn a_name_is_one_sources_in_its_tenant(kind: Kind) {
     world.change(update(&again, named("c"))).unwrap();
     world.change(update(&two, named("a"))).unwrap();
     assert_eq!(names(&world, &world.tenant), ["a", "c"]);
+}
+
+fn a_name_stays_while_an_endpoint_takes_events_by_it_alone(kind: Kind) {
+    let world = World::new(kind);
+    let source = made(&world, "a");
+    let endpoints: Vec<_> = (0..3).map(|_| world.inbox(&["a", "b"])).collect();
+    world.inbox(&["c"]);
+    let other = world.add_tenant("other");
+    let rename = |name| world.change(update(&source, named(name))).map(drop);
+    let still_named = |of: &[EndpointId]| Err(Refusal::StillNamed(of.to_vec()).into());
+    assert_eq!(rename("d"), still_named(&endpoints));
+    check_there(&world, &source);
+    world.change(create(&other, "a")).unwrap();
+    // Neither who names the new name too nor who is deleted is cut off; who is disabled is.
+    world.change_state(endpoints[0], EndpointVerb::Disable);
+    world.change_state(endpoints[1], EndpointVerb::Delete);
+    assert_eq!(rename("d"), still_named(&[endpoints[0], endpoints[2]]));
+    rename("b").unwrap();
+    assert_eq!(names(&world, &world.tenant), ["b"]);
+    assert_eq!(names(&world, &other), ["a"]);
 }
 
 fn a_deleted_source_leaves_its_name(kind: Kind) {

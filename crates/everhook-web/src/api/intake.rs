@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use everhook_domain::fault::{self, Fate, Plant, Step};
 use everhook_domain::id::SourceId;
-use everhook_domain::inbound::{ForwardedHeaders, Handshake, Judgement, ReceivedItem, look};
+use everhook_domain::inbound::{Handshake, Judgement, ReceivedItem, look};
 use everhook_domain::source::{Source, SourceName};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
@@ -144,7 +144,7 @@ async fn store(
     let receive = Receive {
         tenant: source.tenant.clone(),
         source: source.id,
-        headers: ForwardedHeaders::of(&arrived.headers, prefix).for_items(&items),
+        headers: arrived.forwarded(&source.settings, prefix).for_items(&items),
         items: items.into_iter().map(|item| receipt(item, &arrived.body)).collect(),
     };
     let received = app.store.receive(receive, app.now()).await.map_err(Refused::Store)?;

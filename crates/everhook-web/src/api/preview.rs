@@ -12,9 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use everhook_domain::event::EventType;
 use everhook_domain::id::kind;
-use everhook_domain::inbound::{
-    ForwardedHeaders, Handshake, Judgement, OnChange, ReceivedItem, look,
-};
+use everhook_domain::inbound::{Handshake, Judgement, OnChange, ReceivedItem, look};
 use everhook_domain::source::Source;
 use everhook_domain::time::Timestamp;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
@@ -49,7 +47,7 @@ pub(super) async fn preview(
     };
     let prefix = &app.settings.endpoint_rules.header_prefix;
     let (items, rejected, answer) = outcome(source, &arrived, judged);
-    let headers = ForwardedHeaders::of(&arrived.headers, prefix).for_items(&items);
+    let headers = arrived.forwarded(&source.settings, prefix).for_items(&items);
     let shown = Shown {
         verified: rejected.is_none(),
         rejected,
@@ -106,6 +104,9 @@ struct ShownItem<'a> {
     key: &'a str,
     /// `kind`, `header …`, `pointers …` or `fallback`.
     key_from: &'a str,
+    /// Why the source's own rule found no key here, so that another one counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dedupe_failed: Option<&'a str>,
     /// What another body under this key would be: a `duplicate` or a `conflict`.
     other_content: &'static str,
     unreadable: Option<&'a str>,
@@ -119,6 +120,7 @@ impl<'a> ShownItem<'a> {
             r#type: &item.event_type,
             key: item.key.shown(),
             key_from: &item.key_from,
+            dedupe_failed: item.own_rule_failed.as_deref(),
             other_content: match item.on_change {
                 OnChange::Mark => "duplicate",
                 OnChange::Conflict => "conflict",

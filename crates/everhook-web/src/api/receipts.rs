@@ -148,6 +148,8 @@ struct ShownReceipt<'a> {
     /// Why it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
+    /// How many its event has: 0 where no endpoint names the source.
+    deliveries: u32,
     processed_at: Option<Timestamp>,
     released_at: Option<Timestamp>,
 }
@@ -176,6 +178,7 @@ impl<'a> ShownReceipt<'a> {
             reason,
             conflicts_with,
             detail,
+            deliveries: record.deliveries,
             processed_at: record.processed_at,
             released_at: record.released_at,
         }

@@ -61,6 +61,8 @@ pub enum ProblemKind {
     TooManySecrets,
     /// The tenant has as many endpoints as it may have.
     TooManyEndpoints,
+    /// Endpoints take what a source receives by the name that it has.
+    SourceStillNamed,
     /// The tenant has as many sources as it may have.
     TooManySources,
     /// The receipt's state forbids it.
@@ -89,7 +91,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
@@ -118,6 +120,7 @@ impl ProblemKind {
         Self::NameTaken,
         Self::TooManySecrets,
         Self::TooManyEndpoints,
+        Self::SourceStillNamed,
         Self::TooManySources,
         Self::ReceiptState,
         Self::PreconditionFailed,
@@ -167,6 +170,7 @@ impl ProblemKind {
             Self::NameTaken => (409, "name-taken", "The name is taken"),
             Self::TooManySecrets => (409, "too-many-secrets", "Too many secrets are in use"),
             Self::TooManyEndpoints => (409, "too-many-endpoints", "Too many endpoints"),
+            Self::SourceStillNamed => (409, "source-still-named", "Endpoints name the source"),
             Self::TooManySources => (409, "too-many-sources", "Too many sources"),
             Self::ReceiptState => (409, "receipt-state", "The receipt's state forbids it"),
             Self::PreconditionFailed => {

@@ -423,6 +423,32 @@ async fn twilio_is_answered_in_its_own_words() {
 }
 
 #[tokio::test]
+async fn the_url_of_a_get_goes_on_and_is_shown() {
+    let api = Api::new();
+    let source = json!({"name": "calls", "kind": "twilio", "secrets": [SECRET],
+        "public_url": "https://user:hunter2@hooks.example.com"});
+    api.source(&source).await;
+    let key = ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY;
+    let key = ring::hmac::Key::new(key, SECRET.as_bytes());
+    let target = "/in/calls?CallSid=CA1&CallStatus=completed&Name=J%C3%B6rg+%7E";
+    let url = format!("https://user:hunter2@hooks.example.com{target}");
+    let signature = STANDARD.encode(ring::hmac::sign(&key, url.as_bytes()));
+    let headers = [
+        ("x-twilio-signature", signature.as_str()),
+        ("x-message-received-url", "https://evil.example/"),
+    ];
+    assert_eq!(api.raw("GET", target, &headers, b"").await.status, 200);
+    let receipt = api.rows("/api/v1/receipts").await.remove(0);
+    let event = api.get(&format!("/api/v1/events/{}", text(&receipt["event_id"]))).await;
+    let event = event.expect(StatusCode::OK);
+    let shown = &event["headers"];
+    assert_eq!(shown["x-message-received-method"], "GET");
+    let called = format!("https://hooks.example.com{target}");
+    assert_eq!(shown["x-message-received-url"], called.as_str());
+    assert!(!event.to_string().contains("hunter2"));
+}
+
+#[tokio::test]
 async fn the_bytes_of_an_event_are_given_as_they_are() {
     let api = Api::new();
     api.source(&json!({"name": "any", "kind": "none"})).await;

@@ -101,6 +101,28 @@ async fn names_are_unique_in_a_tenant() {
 }
 
 #[tokio::test]
+async fn a_source_is_not_renamed_under_the_endpoints_that_name_it() {
+    let api = Api::new();
+    let source = api.stripe("shop", json!({})).await;
+    let path = format!("/api/v1/sources/{source}");
+    let endpoint = json!({"url": "https://a.test/", "event_types": [], "sources": ["shop"]});
+    let endpoint = api.post("/api/v1/endpoints", &endpoint.to_string()).await;
+    let endpoint = text(&endpoint.expect(StatusCode::CREATED)["id"]);
+    let refused = api.patch(&path, r#"{"name":"shop-eu"}"#).await;
+    assert_eq!((refused.status, refused.slug().as_str()), (409, "source-still-named"));
+    let detail = text(&refused.json()["detail"]);
+    assert!(detail.contains(&endpoint), "{detail}");
+    // Everything else of it may change.
+    api.patch(&path, r#"{"name":"shop","window_s":60}"#).await.expect(StatusCode::OK);
+    let of_endpoint = format!("/api/v1/endpoints/{endpoint}");
+    let name_both = api.patch(&of_endpoint, r#"{"sources":["shop","shop-eu"]}"#).await;
+    name_both.expect(StatusCode::OK);
+    let renamed = api.patch(&path, r#"{"name":"shop-eu"}"#).await.expect(StatusCode::OK);
+    assert_eq!(renamed["name"], "shop-eu");
+    api.patch(&of_endpoint, r#"{"sources":["shop-eu"]}"#).await.expect(StatusCode::OK);
+}
+
+#[tokio::test]
 async fn everything_that_is_wrong_with_a_source_is_told() {
     let api = Api::new();
     let body = json!({"name": "Shop", "kind": "stripe", "secrets": [""], "window_s": 0,
@@ -229,7 +251,9 @@ async fn a_preview_shows_keys_and_verdict_and_stores_nothing() {
     let found = ["type", "key", "key_from", "other_content"].map(|name| text(&event[name]));
     assert_eq!(found, ["shop.invoice.paid", "evt_1", "kind", "duplicate"]);
     assert_eq!(event["data"], json!({"id": "evt_1", "type": "invoice.paid"}));
-    assert_eq!(shown["forwarded_headers"], json!({"stripe-signature": signature, "x-a": "1, 2"}));
+    let forwarded = json!({"stripe-signature": signature, "x-a": "1, 2",
+        "x-message-received-method": "POST", "x-message-received-url": format!("/in/{source}")});
+    assert_eq!(shown["forwarded_headers"], forwarded);
     let answer = &shown["answer"];
     assert_eq!(
         (&answer["status"], &answer["body"]),
@@ -273,13 +297,17 @@ async fn an_own_rule_is_tried_before_it_is_trusted() {
         json!({"name": "calls", "kind": "none", "dedupe": {"pointers": ["/callId", "/event"]}});
     let source = api.source(&body).await;
     let path = format!("/api/v1/sources/{}/preview", text(&source["id"]));
-    for (body, key, from) in [
-        (r#"{"callId":7,"event":"ended"}"#, Some("7:ended"), "pointers /callId /event"),
-        (r#"{"other":1}"#, None, "fallback"),
+    for (body, key, from, failed) in [
+        (r#"{"callId":7,"event":"ended"}"#, Some("7:ended"), "pointers /callId /event", None),
+        (r#"{"other":1}"#, None, "fallback", Some("/callId")),
+        (r#"{"callId":7,"event":null}"#, None, "fallback", Some("/event")),
     ] {
         let shown = api.post(&path, &json!({ "body": body }).to_string()).await;
         let event = shown.expect(StatusCode::OK)["events"][0].clone();
         assert_eq!(event["key_from"], from);
+        let said = event["dedupe_failed"].as_str();
+        assert_eq!(said.is_some(), failed.is_some(), "{event}");
+        assert!(failed.is_none_or(|failed| said.is_some_and(|said| said.contains(failed))));
         assert!(key.is_none_or(|key| event["key"] == key), "{event}");
         assert_eq!(event["other_content"], "conflict");
     }

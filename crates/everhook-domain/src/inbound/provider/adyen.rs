@@ -5,9 +5,8 @@
 //! item is not signed. Webhooks for platforms are one object, signed as a whole in the header
 //! `HmacSignature`.
 //!
-//! A request of which no item is genuine is refused. An item that is not genuine among others that
-//! are is kept and not run, so that neither the others wait for it nor anything is lost; as nobody
-//! knows whose word it is, it does not take the key that it names.
+//! A request of which any item is not genuine is refused as a whole: nobody knows whose word such
+//! an item is, so it must neither be stored nor be answered 2xx, and Adyen comes again with all.
 
 use std::borrow::Cow;
 
@@ -55,14 +54,24 @@ impl Provider for Adyen {
             let detail = "the body is not a JSON object with notificationItems, each signed";
             Rejection::Signature(detail.to_owned())
         })?;
-        let mut items = items.into_iter().filter_map(|item| Object::parse(item.get().as_bytes()));
-        let is_genuine = items.any(|item| is_genuine(&item, context));
-        if is_genuine { Ok(Genuine::default()) } else { Err(Rejection::mismatch()) }
+        if items.is_empty() {
+            return Err(Rejection::Signature(
+                "notificationItems is empty: nothing is signed".into(),
+            ));
+        }
+        for (number, item) in (1..).zip(&items) {
+            let item = Object::parse(item.get().as_bytes());
+            if !item.is_some_and(|item| is_genuine(&item, context)) {
+                let of = items.len();
+                let detail = format!("the hmacSignature of item {number} of {of} fits no key");
+                return Err(Rejection::Signature(detail));
+            }
+        }
+        Ok(Genuine::default())
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, context: &Context<'_>) -> Vec<Found<'a>> {
-        let body = Object::parse(request.body);
-        let Some(body) = body else {
+        let Some(body) = Object::parse(request.body) else {
             return vec![Found::unreadable("the body is not a JSON object")];
         };
         let Some(items) = items(request.body) else {
@@ -71,13 +80,7 @@ impl Provider for Adyen {
         };
         let live = body.raw("live").map(|live| format!("\"live\":{live},")).unwrap_or_default();
         let before = format!("{{{live}\"notificationItems\":[");
-        let whole = request.headers.contains_key(HEADER);
-        array::split(&items, (before.as_bytes(), b"]}"), &context.source.options, |item| {
-            if whole || is_genuine(item, context) {
-                return event(item);
-            }
-            Found::unreadable("its hmacSignature fits no key of the source")
-        })
+        array::split(&items, (before.as_bytes(), b"]}"), &context.source.options, event)
     }
 
     fn answer(&self, _duplicate: bool) -> Option<Answer> {

@@ -8,7 +8,7 @@
 //!
 //! `X-HubSpot-Signature-Version` tells v1 from v2. Where v3 is there, only it counts. The body is
 //! an array of events, or one object of a workflow. An `eventId` is not unique by itself, and
-//! `attemptNumber` changes with every attempt.
+//! `attemptNumber` changes with every attempt, so that it does not count as content.
 
 use sha2::{Digest, Sha256};
 
@@ -69,6 +69,9 @@ impl Provider for HubSpot {
             tolerance::check(at, context)?;
             return Ok(Genuine { signed_timestamp: Some(timestamp.to_owned()), signed: None });
         }
+        if !request.headers.contains_key(OLDER.header) {
+            return Err(Rejection::missing(V3.header));
+        }
         let signature = OLDER.signature(request)?;
         let signed = match request.required(VERSION)? {
             "v1" => vec![request.body],
@@ -104,8 +107,15 @@ fn event<'a>(event: &Object<'a>) -> Found<'a> {
         key: event.scalar("eventId").map(|_| parts()).unwrap_or_default(),
         key_is_signed: true,
         event_type: event.scalar("subscriptionType"),
+        content: Some(content(event)),
         ..Found::default()
     }
+}
+
+/// All of an event but the number of the attempt.
+fn content(event: &Object<'_>) -> Vec<Vec<u8>> {
+    let members = event.members().filter(|(name, _)| *name != "attemptNumber");
+    members.flat_map(|(name, value)| [name.into(), value.get().into()]).collect()
 }
 
 /// A request that says all with its URL.

@@ -25,6 +25,11 @@ impl Provider for None {
     fn check(&self, settings: &SourceSettings, faults: &mut Vec<InvalidSource>) {
         check_usual(self.facts(), settings, faults);
         settings.options.own_header("timestamp_header", faults);
+        if !settings.secrets.is_empty() {
+            let detail = "this kind verifies nothing, so a secret would protect nothing: leave it \
+                          out, or choose a kind that uses one, such as hmac";
+            faults.push(InvalidSource::new("/secrets", detail));
+        }
     }
 
     fn verify(&self, _: &InboundRequest<'_>, _: &Context<'_>) -> Result<Genuine, Rejection> {

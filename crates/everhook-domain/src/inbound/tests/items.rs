@@ -3,8 +3,8 @@
 use base64::Engine;
 use serde_json::{Value, json};
 
-use super::{Sent, is_refused, mac, source};
-use crate::inbound::{Answer, Handshake, Judgement, SourceKind};
+use super::{Sent, mac, source};
+use crate::inbound::{Answer, Handshake, Judgement, Rejection, SourceKind};
 use crate::secret::BASE64;
 use crate::source::SourceSettings;
 
@@ -58,17 +58,23 @@ fn an_item_of_adyen_goes_on_in_its_envelope_or_bare() {
 }
 
 #[test]
-fn a_forged_item_takes_no_key() {
-    let rule = json!({ "dedupe": { "pointers": ["/NotificationRequestItem/pspReference"] } });
-    for source in [adyen(json!({})), adyen(rule)] {
-        let body = notification(&[forged("1"), item("1"), "7".to_owned()]);
-        let items = Sent::plain(body.as_bytes()).items(&source);
-        let unreadable: Vec<_> = items.iter().map(|item| item.unreadable.is_some()).collect();
-        assert_eq!(unreadable, [true, false, true]);
-        assert_eq!((&*items[0].key_from, &*items[2].key_from), ("fallback", "fallback"));
-        assert_ne!(items[0].key, items[1].key);
-        assert!(is_refused(&Sent::plain(notification(&[forged("1")]).as_bytes()), &source));
+fn one_item_that_does_not_verify_refuses_all() {
+    let source = adyen(json!({ "secrets": ["00ff", KEY] }));
+    for (items, which) in [
+        (vec![forged("1")], "item 1 of 1"),
+        (vec![forged("1"), item("1")], "item 1 of 2"),
+        (vec![item("1"), item("2"), forged("3")], "item 3 of 3"),
+        (vec![item("1"), "7".to_owned()], "item 2 of 2"),
+        (vec![item("1"), "{}".to_owned()], "item 2 of 2"),
+        (vec![], "is empty"),
+    ] {
+        let body = notification(&items);
+        let judged = Sent::plain(body.as_bytes()).judged(&source);
+        let Err(Rejection::Signature(why)) = judged else { panic!("{body}: {judged:?}") };
+        assert!(why.contains(which), "{body}: {why}");
     }
+    let body = notification(&[item("1"), item("2")]);
+    assert_eq!(Sent::plain(body.as_bytes()).items(&source).len(), 2);
 }
 
 #[test]

@@ -18,17 +18,66 @@ fn own_rules_look_at_each_item() {
 fn own_rules_by_header() {
     let github = source("github", json!({"dedupe": {"header": "X-Own"}}));
     let sent = Sent::github(b"{}").with("X-GitHub-Delivery", "d1");
-    let check = |sent: Sent<'_>, key: &str, from: &str| {
+    let check = |sent: Sent<'_>, key: &str, from: &str, failed: Option<&str>| {
         let item = sent.item(&github);
         assert_eq!((item.key.shown(), item.key_from.as_str()), (key, from));
+        assert_eq!(item.own_rule_failed.as_deref(), failed);
     };
-    check(sent.clone().with("x-own", " 5 "), "5", "header x-own");
-    check(sent.clone().with("x-own", "5").with("X-OWN", "5"), "5", "header x-own");
-    for odd in
-        [sent.clone(), sent.clone().with("x-own", " "), sent.with("x-own", "5").with("x-own", "6")]
-    {
-        check(odd, "d1", "kind");
+    check(sent.clone().with("x-own", " 5 "), "5", "header x-own", None);
+    check(sent.clone().with("x-own", "5").with("X-OWN", "5"), "5", "header x-own", None);
+    let missing = "the header x-own is missing or empty";
+    for (odd, failed) in [
+        (sent.clone(), missing),
+        (sent.clone().with("x-own", " "), missing),
+        (sent.with("x-own", "5").with("x-own", "6"), "the header x-own has more than one value"),
+    ] {
+        check(odd, "d1", "kind", Some(failed));
     }
+}
+
+#[test]
+fn own_rules_by_pointers_need_every_part() {
+    let rule = json!({"dedupe": {"pointers": ["/call", "/event"]}});
+    let check = |body: &str, key: Option<&str>, failed: Option<&str>| {
+        let item = Sent::stripe(body.as_bytes()).item(&source("stripe", rule.clone()));
+        let from = match key {
+            Some(_) => "pointers /call /event",
+            None if body.contains("\"id\"") => "kind",
+            None => "fallback",
+        };
+        assert_eq!(item.key_from, from, "{body}");
+        assert_eq!(item.own_rule_failed.is_some(), failed.is_some(), "{body}");
+        let said = item.own_rule_failed.unwrap_or_default();
+        assert!(said.contains(failed.unwrap_or_default()), "{body}: {said}");
+        assert!(key.is_none_or(|key| item.key.shown() == key), "{body}: {}", item.key.shown());
+    };
+    check(r#"{"call":7,"event":"a"}"#, Some("7:a"), None);
+    check(r#"{"call":false,"event":0}"#, Some("false:0"), None);
+    // What has parts of its own counts as it is written.
+    check(r#"{"call":{"n": 1},"event":[2]}"#, Some("{\"n\": 1}:[2]"), None);
+    check(r#"{"call":{},"event":[]}"#, Some("{}:[]"), None);
+    for part in ["null", "\"\""] {
+        check(&format!(r#"{{"id":"e","call":{part},"event":"a"}}"#), None, Some("'/call'"));
+        check(&format!(r#"{{"id":"e","call":1,"event":{part}}}"#), None, Some("'/event'"));
+    }
+    check(r#"{"id":"e","call":1}"#, None, Some("'/event'"));
+    check(r#"{"call":1}"#, None, Some("'/event'"));
+    check("{}", None, Some("'/call'"));
+    // Other content in a part that was once ignored is another event.
+    let key = |body: &'static [u8]| Sent::stripe(body).item(&source("stripe", rule.clone())).key;
+    assert_ne!(key(br#"{"call":{"n":1},"event":1}"#), key(br#"{"call":{"n":2},"event":1}"#));
+    assert_ne!(key(br#"{"call":1,"event":1,"n":1}"#), key(br#"{"call":1,"n":2}"#));
+}
+
+#[test]
+fn the_number_of_an_attempt_of_hubspot_is_not_content() {
+    let hubspot = source("hubspot", json!({}));
+    let content = |body: &'static str| Sent::hubspot(body.as_bytes()).item(&hubspot).content;
+    let first = content(r#"[{"eventId":1,"attemptNumber":0,"value":"a"}]"#);
+    assert_eq!(content(r#"[{"eventId":1,"attemptNumber":4,"value":"a"}]"#), first);
+    assert_ne!(content(r#"[{"eventId":1,"attemptNumber":0,"value":"b"}]"#), first);
+    assert_ne!(content(r#"[{"eventId":1,"attemptNumber":0,"values":"a"}]"#), first);
+    assert_ne!(content(r#"[{"eventId":1,"attemptNumber":0}]"#), first);
 }
 
 #[test]
@@ -192,7 +241,7 @@ fn slacks_forms() {
 fn a_missing_header_is_named_as_most_know_it() {
     for (kind, header) in [
         ("shopify", "x-shopify-hmac-sha256"),
-        ("hubspot", "x-hubspot-signature"),
+        ("hubspot", "x-hubspot-signature-v3"),
         ("slack", "x-slack-request-timestamp"),
         ("stripe", "stripe-signature"),
     ] {
@@ -231,8 +280,12 @@ fn parts_of_a_body_go_on_without_what_describes_the_whole() {
             .with("Content-Encoding", "identity")
             .with("Content-Digest", "sha-256=:AA==:")
             .with("X-Kept", "1");
-        let headers = ForwardedHeaders::of(&sent.headers(), &HeaderPrefix::default());
+        let (map, method) = (sent.headers(), Method::POST);
+        let request = InboundRequest { method: &method, target: "/", headers: &map, body };
+        let headers = ForwardedHeaders::of(&request, "/", &HeaderPrefix::default());
         let headers = headers.for_items(&items);
-        assert_eq!(headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
+        let added = ["x-message-received-method", "x-message-received-url"];
+        let found: Vec<_> = headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(found, [names, &added].concat());
     }
 }
