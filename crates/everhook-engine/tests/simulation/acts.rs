@@ -134,7 +134,7 @@ async fn some_delivery(
 
 /// A refusal must have its reason, which may have come or gone while the answer was on its way.
 fn check_refusal(world: &World, deed: Deed, endpoint: EndpointId, refusal: Refusal, from: u64) {
-    let right = match (deed, refusal) {
+    let right = match (deed, &refusal) {
         (Deed::Replay, Refusal::Step(IllegalStep::EndpointGone(_))) => {
             was_gone(&world.book(), endpoint, from)
         }

@@ -113,7 +113,7 @@ impl Decided<'_> {
             // The commit has happened, and its process is dead: nobody learns of it.
             (Err(StoreError::Failed(_)), outcome) => self.apply(outcome, Answered::Lost).await,
             (Err(StoreError::Refused(refusal)), Outcome::SentAgain) => {
-                check_refusal_of_all(self.world, id.event(), *refusal, self.from);
+                check_refusal_of_all(self.world, id.event(), refusal.clone(), self.from);
             }
             (Ok(Claimed::Done(record)), _) => wrong(format!("{:?}", record.status)),
             (Ok(Claimed::Mismatch), _) => wrong("a mismatch".to_owned()),

@@ -104,14 +104,20 @@ pub(crate) fn compose(plan: &SourcePlan, letter: &Letter, secret: &str, at: Time
         own.push((name, id_text(id)));
     }
     let several = items.len() > 1;
-    let (headers, forwarded) = headers(&own, several);
+    let (headers, mut forwarded) = headers(&own, several);
     let parts = Parts { plan, source: letter.source, timestamp: &timestamp, body: &body };
     let happenings = letter.happenings.iter().zip(items).enumerate();
     let events = happenings
         .map(|(index, (happening, item))| parts.meant(index, *happening, (item, several)));
     let events = events.collect();
-    let meaning = Meaning { source: letter.source, events, headers: Arc::new(forwarded) };
     let target = format!("/in/{}", name_of(letter.source));
+    let called = match plan.kind {
+        Kind::HubSpot => url_of(letter.source),
+        Kind::Stripe | Kind::GitHub | Kind::Hmac | Kind::Nobody => target.clone(),
+    };
+    forwarded.insert("x-message-received-method".to_owned(), vec![b"POST".to_vec()]);
+    forwarded.insert("x-message-received-url".to_owned(), vec![called.into_bytes()]);
+    let meaning = Meaning { source: letter.source, events, headers: Arc::new(forwarded) };
     Composed { target, headers, body: Bytes::from(body), meaning }
 }
 
@@ -140,7 +146,7 @@ fn item(kind: Kind, Happening { id, content }: Happening) -> Vec<u8> {
         (Kind::HubSpot, Some(id)) => {
             let (event, object) = (id % 2, id / 2);
             let names = format!(r#""eventId":{event}, "objectId": {object}"#);
-            format!(r#"{{{names},"subscriptionType":"deal.made","attemptNumber":{content}}}"#)
+            format!(r#"{{{names},"subscriptionType":"deal.made","propertyValue":{content}}}"#)
         }
         (Kind::HubSpot, None) => format!("{content}.50"),
         (Kind::Hmac | Kind::Nobody, _) => format!("a=b&v={content}"),

@@ -72,7 +72,7 @@ async fn attempt(world: &World, process: &Process, letter: &Letter) -> Answer {
     if fault::planted(Plant::DedupeBeforeVerification) {
         let seen =
             look(&request, &Context { source: &source.settings, now: wall, certificate: None });
-        let early = receive(world, &source, &composed, seen);
+        let early = receive(world, &source, (&composed, &request), seen);
         let _whatever = process.front.receive(early, process.now()).await;
     }
     let expected = expect(world, letter, &secret, (at, wall));
@@ -92,7 +92,7 @@ async fn attempt(world: &World, process: &Process, letter: &Letter) -> Answer {
             return Answer::Broken;
         }
     };
-    let receive = receive(world, &source, &composed, items);
+    let receive = receive(world, &source, (&composed, &request), items);
     let taken = process.front.take_in(receive, process.now(), &composed.meaning);
     match ask(process, taken).await {
         Told::Done(_) => Answer::Taken,
@@ -154,7 +154,7 @@ fn judged<'a>(
 fn receive(
     world: &World,
     source: &Source,
-    composed: &Composed,
+    (composed, request): (&Composed, &InboundRequest<'_>),
     items: Vec<ReceivedItem>,
 ) -> Receive {
     let receipt = |item: ReceivedItem| NewReceipt {
@@ -167,10 +167,11 @@ fn receive(
         unreadable: item.unreadable,
     };
     let prefix = &world.profile.settings.header_prefix;
+    let called = source.settings.called(request.target);
     Receive {
         tenant: tenant(),
         source: source.id,
-        headers: ForwardedHeaders::of(&composed.headers, prefix).for_items(&items),
+        headers: ForwardedHeaders::of(request, &called, prefix).for_items(&items),
         items: items.into_iter().map(receipt).collect(),
     }
 }

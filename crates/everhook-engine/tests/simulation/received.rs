@@ -20,8 +20,8 @@ use crate::provider::{Headers, name_of};
 use crate::receipts::ReceiptBook;
 use crate::world::World;
 
-/// The headers of a request that are signed or numbered by us, besides the prefix of the names of
-/// the installation.
+/// The headers of a request that are signed or numbered by us, besides those whose names begin as
+/// the installation has it.
 const OURS: [&str; 3] = ["webhook-id", "webhook-timestamp", "webhook-signature"];
 
 /// The receipt of an event, if it was received.
@@ -40,16 +40,16 @@ pub(crate) fn look_at_request(
     if request.body[..] != receipt.meant.body[..] {
         return Err("the body is not the one that came".to_owned());
     }
-    let prefix = world.profile.settings.header_prefix.as_str().to_ascii_lowercase();
+    let prefix = &world.profile.settings.header_prefix;
+    let numbered = [prefix.webhook_id(), prefix.attempt()];
     let mut expected = Headers::clone(&receipt.headers);
     for (name, value) in endpoint.settings.headers.iter() {
         expected.insert(name.as_str().to_owned(), vec![value.as_bytes().to_vec()]);
     }
     let mut sent = Headers::new();
     for (name, value) in &request.headers {
-        let name = name.as_str();
-        if !OURS.contains(&name) && !name.starts_with(&prefix) {
-            sent.entry(name.to_owned()).or_default().push(value.as_bytes().to_vec());
+        if !OURS.contains(&name.as_str()) && !numbered.contains(&name) {
+            sent.entry(name.as_str().to_owned()).or_default().push(value.as_bytes().to_vec());
         }
     }
     match sent == expected {
