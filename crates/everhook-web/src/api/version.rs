@@ -64,3 +64,24 @@ pub(super) fn stale(current: u64) -> Problem {
     let detail = format!("it has version {current} now; read it again");
     Problem::new(ProblemKind::PreconditionFailed, detail)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_is_made_anew_until_it_holds() {
+        for (others, expected) in [(0, true), (1_000, true), (CHANGE_TRIES, false)] {
+            let tries = Cell::new(0);
+            let attempt = || async {
+                tries.set(tries.get() + 1);
+                Ok((tries.get() > others).then_some(()))
+            };
+            let result = until_it_holds(attempt).await;
+            assert_eq!(result.is_ok(), expected, "{others}");
+            assert_eq!(tries.get(), CHANGE_TRIES.min(others + 1));
+        }
+    }
+}
