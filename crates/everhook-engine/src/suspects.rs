@@ -76,8 +76,8 @@ impl Suspects {
         }
     }
 
-    /// Whose suspect is next, of endpoints and the instants from which on theirs may begin: of those
-    /// that may begin now the one whose turn it is, else the first that may.
+    /// Whose suspect is next, of endpoints and the instants from which on theirs may begin: of
+    /// those that may begin now the one whose turn it is, else the first that may.
     pub(crate) fn next(
         &self,
         waiting: impl Iterator<Item = (Timestamp, EndpointId)>,
@@ -88,8 +88,8 @@ impl Suspects {
             .min_by_key(|(at, endpoint)| (*at.max(&now), Some(*endpoint) <= self.last, *endpoint))
     }
 
-    /// Moves on. `due` is what [`Self::next`] says; the answer is that endpoint when a suspect of it
-    /// is to be claimed now. `in_flight` counts what is on the wire.
+    /// Moves on. `due` is what [`Self::next`] says; the answer is that endpoint when a suspect of
+    /// it is to be claimed now. `in_flight` counts what is on the wire.
     pub(crate) fn poll(
         &mut self,
         due: Option<(Timestamp, EndpointId)>,
