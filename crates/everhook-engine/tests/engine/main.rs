@@ -13,6 +13,7 @@ mod neighbours;
 mod outage;
 mod pacing;
 mod readiness;
+mod receiving;
 mod states;
 mod stopping;
 mod store;
