@@ -67,11 +67,12 @@ async fn try_receiving(server: &Server, log: &Path) -> Result<()> {
     install::need(program, &[package], log)?;
     let wants = json!({ "event_types": [], "sources": ["shop"] });
     let (mut receiver, _) = start_receiver(server, wants, (program, file), log).await?;
+    // A log of its own: what two programs write at once would be on one line.
     let said_by_script = Job::new("sh")
         .args([workspace::root().join(script)])
         .env("EVERHOOK_SERVER", format!("http://{}", server.address()))
         .env("EVERHOOK_TOKEN", Server::token())
-        .demand(log)?;
+        .demand(&log.with_extension("script.log"))?;
     for part in [r#"{"status":"accepted"}"#, r#"{"status":"duplicate"}"#, r#""key":"evt_1""#] {
         ensure!(said_by_script.contains(part), "it did not print {part}: {said_by_script}");
     }
