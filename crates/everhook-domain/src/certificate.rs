@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use sha2::{Digest, Sha256};
+
+use crate::digest::Parts;
 
 /// The longest text, in bytes.
 pub const CA_BYTES_MAX: usize = 32 * 1_024;
@@ -79,13 +80,12 @@ impl CaCertificates {
             return Err(InvalidCertificates::Count(sections));
         }
         let mut certificates = Vec::with_capacity(sections);
-        let mut hash = Sha256::new();
+        let mut hash = Parts::default();
         for (number, read) in (1..).zip(CertificateDer::pem_slice_iter(text.as_bytes())) {
             let certificate = read.map_err(|_| InvalidCertificates::Damaged(number))?;
             webpki::anchor_from_trusted_cert(&certificate)
                 .map_err(|_| InvalidCertificates::NotX509(number))?;
-            hash.update((certificate.len() as u64).to_be_bytes());
-            hash.update(&certificate);
+            hash.part(&certificate);
             certificates.push(certificate);
         }
         if certificates.is_empty() {
@@ -94,7 +94,7 @@ impl CaCertificates {
         if certificates.len() < sections {
             return Err(InvalidCertificates::Damaged(certificates.len() + 1));
         }
-        let fingerprint = hash.finalize().into();
+        let fingerprint = hash.finish();
         Ok(Self(Arc::new(Inner { pem: text.to_owned(), certificates, fingerprint })))
     }
 

@@ -5,8 +5,7 @@
 //! tuples have the same bytes. 128 bits of SHA-256 make a false match among 10^10 keys a matter of
 //! 10^-19.
 
-use sha2::{Digest, Sha256};
-
+use crate::digest::Parts;
 use crate::tenant::TenantId;
 
 /// What a key is for.
@@ -47,19 +46,15 @@ impl KeyHash {
     /// Hashes a key. `scope` is what the key is unique within: empty for source event IDs; account,
     /// method and path with query for idempotency keys.
     pub fn new(space: KeySpace, tenant: &TenantId, scope: &[&[u8]], key: &[u8]) -> Self {
-        let mut hash = Sha256::new();
-        let mut part = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_be_bytes());
-            hash.update(bytes);
-        };
+        let mut digest = Parts::default();
+        let mut part = |bytes: &[u8]| digest.part(bytes);
         part(space.name().as_bytes());
         part(tenant.as_str().as_bytes());
         part(&(scope.len() as u64).to_be_bytes());
         scope.iter().for_each(|bytes| part(bytes));
         part(key);
-        let digest = hash.finalize();
         let mut head = [0; 16];
-        head.copy_from_slice(&digest[..16]);
+        head.copy_from_slice(&digest.finish()[..16]);
         Self(head)
     }
 }

@@ -37,6 +37,7 @@ pub mod budget;
 pub mod bulk;
 pub mod certificate;
 pub mod delivery;
+mod digest;
 pub mod endpoint;
 pub mod endpoint_url;
 pub mod event;

@@ -19,6 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::event::{Origin, TEST_TYPE, TYPE_BYTES_MAX};
+use crate::source::SourceName;
 
 use json::Json;
 
@@ -30,8 +31,6 @@ pub const EVENT_TYPES_MAX: usize = 100;
 pub const SOURCES_MAX: usize = 100;
 /// The most conditions.
 pub const CONDITIONS_MAX: usize = 20;
-/// The longest name of a source, in bytes.
-pub const SOURCE_BYTES_MAX: usize = 64;
 /// The longest JSON pointer, in bytes.
 pub const POINTER_BYTES_MAX: usize = 512;
 /// The longest value that a condition compares with, in bytes of JSON.
@@ -436,13 +435,10 @@ fn parse_list<Item, Parsed>(
 }
 
 fn parse_source(name: String) -> Result<String, (&'static str, String)> {
-    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if (1..=SOURCE_BYTES_MAX).contains(&name.len()) && name.bytes().all(legal) {
-        return Ok(name);
+    match SourceName::from_str(&name) {
+        Ok(_) => Ok(name),
+        Err(error) => Err(("", error.to_string())),
     }
-    let rule =
-        format!("the name of a source has 1 to {SOURCE_BYTES_MAX} characters of a-z, 0-9, '-'");
-    Err(("", rule))
 }
 
 impl TryFrom<SubscriptionInput> for Subscription {

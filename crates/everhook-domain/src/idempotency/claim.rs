@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::answer::Remembered;
 use super::fingerprint::{self, Fingerprint};
+use crate::digest;
 use crate::key::KeyHash;
 use crate::time::Timestamp;
 
@@ -145,11 +146,7 @@ pub fn derived_key(key: KeyHash, step: &str) -> String {
     hash.update(b"everhook derived key");
     hash.update(key.0);
     hash.update(step.as_bytes());
-    hex(&hash.finalize()[..16])
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    digest::hex(&hash.finalize()[..16])
 }
 
 #[cfg(test)]

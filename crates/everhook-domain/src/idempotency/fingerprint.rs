@@ -1,8 +1,7 @@
 //! What two requests with one key are compared by.
 
-use sha2::{Digest, Sha256};
-
 use super::multipart;
+use crate::digest::Parts;
 
 /// What a request is compared by when its key is seen again: SHA-256 of a version, the content
 /// type and the raw body. A multipart body is taken by its parts, since its boundary is drawn anew
@@ -20,49 +19,46 @@ const DEPTH_MAX: usize = 4;
 impl Fingerprint {
     /// The fingerprint of a request.
     pub fn new(content_type: &[u8], body: &[u8]) -> Self {
-        let mut hash = Sha256::new();
+        let mut hash = Parts::default();
         let rule = RULE.to_string();
         match multipart::parse(content_type, body) {
             Some(message) => {
-                part(&mut hash, format!("{rule} multipart").as_bytes());
+                hash.part(format!("{rule} multipart").as_bytes());
                 feed(&mut hash, &message, DEPTH_MAX);
             }
             None => {
                 for bytes in [rule.as_bytes(), content_type, body] {
-                    part(&mut hash, bytes);
+                    hash.part(bytes);
                 }
             }
         }
-        Self(hash.finalize().into())
+        Self(hash.finish())
     }
 }
 
-fn feed(hash: &mut Sha256, message: &multipart::Message<'_>, depth: usize) {
-    part(hash, &message.content_type);
-    part(hash, &(message.parts.len() as u64).to_be_bytes());
+fn feed(hash: &mut Parts, message: &multipart::Message<'_>, depth: usize) {
+    hash.part(&message.content_type);
+    hash.part(&(message.parts.len() as u64).to_be_bytes());
     for one in &message.parts {
         let nested = (depth > 0).then(|| multipart::parse(one.content_type(), one.body)).flatten();
-        part(hash, &(one.headers.len() as u64).to_be_bytes());
+        hash.part(&(one.headers.len() as u64).to_be_bytes());
         for (name, value) in &one.headers {
-            part(hash, name.as_bytes());
+            hash.part(name.as_bytes());
             // The nested boundary stands in this value; what is left of it comes below.
             let skip = nested.is_some() && name == multipart::CONTENT_TYPE;
-            part(hash, if skip { b"" } else { value });
+            hash.part(if skip { b"" } else { value });
         }
         match nested {
             Some(nested) => feed(hash, &nested, depth - 1),
-            None => part(hash, one.body),
+            None => hash.part(one.body),
         }
     }
-}
-
-fn part(hash: &mut Sha256, bytes: &[u8]) {
-    hash.update((bytes.len() as u64).to_be_bytes());
-    hash.update(bytes);
 }
 
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest, Sha256};
+
     use super::*;
 
     const FORM: &str = "multipart/form-data; boundary=@";

@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::fmt;
 
-use sha2::{Digest, Sha256};
-
 use super::content::signed_bytes;
 use super::provider::{Found, Genuine};
 use super::{CertificateUrl, Context, DedupeKey, InboundRequest, Rejection, json};
+use crate::digest;
 use crate::event::{EventType, TYPE_BYTES_MAX};
 use crate::source::{DedupeRule, EmptyBody, ReplayGuard};
 use crate::subscription::JsonPointer;
@@ -173,8 +172,8 @@ impl Events<'_> {
             .or_else(|| kind_rule(&found).filter(|_| !anonymous))
             .unwrap_or_else(|| self.fallback(bytes));
         let content = match &found.content {
-            Some(parts) => hash(parts),
-            None => hash(&[bytes]),
+            Some(parts) => digest::of_parts(parts),
+            None => digest::of_parts(&[bytes]),
         };
         let on_change = match source.kind.0.facts().sender_chooses_key {
             true => OnChange::Conflict,
@@ -238,8 +237,7 @@ impl Events<'_> {
             .as_deref()
             .or_else(|| named.and_then(|name| self.request.described(name)))
             .unwrap_or_default();
-        let digest = hash(&[timestamp.as_bytes(), bytes]);
-        let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = digest::hex(&digest::of_parts(&[timestamp.as_bytes(), bytes]));
         let key = DedupeKey::new(&[format!("sha256={text}")]);
         Identity { key, from: "fallback".to_owned(), is_signed: false }
     }
@@ -247,20 +245,20 @@ impl Events<'_> {
     fn guard(&self, index: usize, key_is_signed: bool) -> Option<[u8; 32]> {
         let place = index.to_be_bytes();
         if self.context.source.options.replay_guard == ReplayGuard::Body {
-            return Some(hash(&[b"body".as_slice(), &place, self.body()]));
+            return Some(digest::of_parts(&[b"body".as_slice(), &place, self.body()]));
         }
         if key_is_signed {
             return None;
         }
         if let Some(signed) = &self.genuine.signed {
-            return Some(hash(&[b"signed".as_slice(), &place, signed]));
+            return Some(digest::of_parts(&[b"signed".as_slice(), &place, signed]));
         }
         let timestamp = self.genuine.signed_timestamp.as_deref()?.as_bytes();
-        Some(hash(&[b"timestamp".as_slice(), &place, timestamp, self.body()]))
+        Some(digest::of_parts(&[b"timestamp".as_slice(), &place, timestamp, self.body()]))
     }
 
     fn body(&self) -> &[u8] {
-        self.body.get_or_init(|| hash(&[self.request.body]))
+        self.body.get_or_init(|| digest::of_parts(&[self.request.body]))
     }
 }
 
@@ -270,17 +268,6 @@ fn kind_rule(found: &Found<'_>) -> Option<Identity> {
         DedupeKey::new(&parts)
     })?;
     Some(Identity { key, from: "kind".to_owned(), is_signed: found.key_is_signed })
-}
-
-/// SHA-256 of parts, each with its length.
-fn hash<P: AsRef<[u8]>>(parts: &[P]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    for part in parts {
-        let bytes = part.as_ref();
-        hash.update((bytes.len() as u64).to_be_bytes());
-        hash.update(bytes);
-    }
-    hash.finalize().into()
 }
 
 /// `<source>.<provider's type>`, else `<source>.received`. What a type cannot hold becomes `_`; a

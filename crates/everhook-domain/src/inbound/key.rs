@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
+use crate::digest;
 
 /// As much of a key as is shown, in characters.
 const SHOWN_CHARS_MAX: usize = 512;
@@ -18,12 +18,9 @@ pub struct DedupeKey {
 impl DedupeKey {
     /// A key of these parts, in this order.
     pub fn new<P: AsRef<[u8]>>(parts: &[P]) -> Self {
-        let mut hash = Sha256::new();
         let mut shown = String::new();
         for (index, part) in parts.iter().enumerate() {
             let bytes = part.as_ref();
-            hash.update((bytes.len() as u64).to_be_bytes());
-            hash.update(bytes);
             if index > 0 {
                 shown.push(':');
             }
@@ -34,7 +31,7 @@ impl DedupeKey {
             shown.truncate(at);
             shown.push('…');
         }
-        Self { hash: hash.finalize().into(), shown }
+        Self { hash: digest::of_parts(parts), shown }
     }
 
     /// What is compared: the SHA-256 of the parts, each with its length.

@@ -8,9 +8,10 @@
 
 use std::borrow::Cow;
 
+use super::MessageId;
 use super::mime::{Entity, one_line};
 use super::provider::Found;
-use super::{DedupeKey, MessageId};
+use crate::digest;
 
 /// A mail, as far as it matters here.
 #[derive(Debug, Default)]
@@ -82,8 +83,7 @@ fn scope(mailboxes: &[&str]) -> String {
 }
 
 fn fingerprint(content: &[Vec<u8>]) -> String {
-    let hex = DedupeKey::new(content).hash().map(|byte| format!("{byte:02x}")).concat();
-    format!("content={hex}")
+    format!("content={}", digest::hex(&digest::of_parts(content)))
 }
 
 #[cfg(test)]

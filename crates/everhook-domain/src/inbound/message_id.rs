@@ -5,6 +5,8 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
+use crate::digest;
+
 /// A longer one is compared by its hash: a line of a mail has at most as many bytes (§2.1.1).
 const BYTES_MAX: usize = 998;
 
@@ -59,9 +61,7 @@ impl MessageId {
     }
 
     fn hashed(bytes: &[u8]) -> Self {
-        let digest = Sha256::digest(bytes);
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self(format!("sha256={hex}"))
+        Self(format!("sha256={}", digest::hex(&Sha256::digest(bytes))))
     }
 }
 
