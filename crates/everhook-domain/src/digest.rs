@@ -1,7 +1,7 @@
 //! SHA-256 of several parts, told apart by their lengths, and how digests are written.
 //!
-//! Each part has its length before it (64 bits, big-endian), so that no two different lists of parts
-//! have the same bytes. Stored keys and fingerprints depend on this form.
+//! Each part has its length before it (64 bits, big-endian), so that no two different lists of
+//! parts have the same bytes. Stored keys and fingerprints depend on this form.
 
 use sha2::{Digest, Sha256};
 

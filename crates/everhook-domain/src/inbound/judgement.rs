@@ -207,22 +207,28 @@ impl Events<'_> {
                 if values.any(|other| other.as_bytes().trim_ascii() != value) {
                     return Err(format!("the header {name} has more than one value"));
                 }
-                let (key, from) = (DedupeKey::new(&[value]), format!("header {name}"));
+                let (key, from) =
+                    (DedupeKey::by_own_rule(&[("header", value)]), format!("header {name}"));
                 Ok(Identity { key, from, is_signed: false })
             }
             DedupeRule::Pointers(pointers) => {
                 let value = |pointer: &JsonPointer| {
-                    let value = json::find(bytes, pointer).and_then(json::written);
-                    value.map(Cow::into_owned).ok_or_else(|| {
+                    let found = json::find(bytes, pointer);
+                    let value = found.and_then(|found| {
+                        // `1` is not `"1"`, nor an object the text of one.
+                        let word = if found.get().starts_with('"') { "text" } else { "value" };
+                        Some((word, json::written(found)?.into_owned()))
+                    });
+                    value.ok_or_else(|| {
                         let pointer = pointer.as_str();
                         format!("at '{pointer}' there is nothing, null or an empty text")
                     })
                 };
-                let values: Vec<String> = pointers.iter().map(value).collect::<Result<_, _>>()?;
+                let values: Vec<_> = pointers.iter().map(value).collect::<Result<_, _>>()?;
                 let shown: Vec<_> = pointers.iter().map(JsonPointer::as_str).collect();
                 let from = format!("pointers {}", shown.join(" "));
                 let is_signed = self.genuine.signed.is_none();
-                Ok(Identity { key: DedupeKey::new(&values), from, is_signed })
+                Ok(Identity { key: DedupeKey::by_own_rule(&values), from, is_signed })
             }
         }
     }

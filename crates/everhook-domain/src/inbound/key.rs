@@ -34,6 +34,19 @@ impl DedupeKey {
         Self { hash: digest::of_parts(parts), shown }
     }
 
+    /// A key by a source's own rule, of parts with a word for what each is: never the one that a
+    /// kind's rule makes of the same parts, so that neither takes an event for the other's.
+    pub(crate) fn by_own_rule<P: AsRef<[u8]>>(parts: &[(&str, P)]) -> Self {
+        let mut digest = digest::Parts::default();
+        digest.part(b"own rule");
+        for (word, part) in parts {
+            digest.part(word.as_bytes());
+            digest.part(part.as_ref());
+        }
+        let plain: Vec<&[u8]> = parts.iter().map(|(_, part)| part.as_ref()).collect();
+        Self { hash: digest.finish(), shown: Self::new(&plain).shown }
+    }
+
     /// What is compared: the SHA-256 of the parts, each with its length.
     pub const fn hash(&self) -> &[u8; 32] {
         &self.hash
@@ -68,6 +81,14 @@ mod tests {
             assert!(keys[index + 1..].iter().all(|other| other.hash() != one.hash()), "{one:?}");
         }
         assert_eq!(keys[0].shown(), "a:b");
+        let own = DedupeKey::by_own_rule(&[("text", "a"), ("text", "b")]);
+        assert_eq!(own.shown(), "a:b");
+        for other in keys.iter().chain([
+            &DedupeKey::by_own_rule(&[("text", "a"), ("value", "b")]),
+            &DedupeKey::by_own_rule(&[("text", "a:b")]),
+        ]) {
+            assert_ne!(own.hash(), other.hash(), "{other:?}");
+        }
         // What is stored must never change: the SHA-256 of each length in eight bytes and the part.
         let hex: String = keys[0].hash().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "3c9d591045bc8876f9d0399bbfb05c6a412096e906f73278f98406cd5dca86df");
