@@ -48,6 +48,13 @@ pub type SourceId = Id<kind::Source>;
 /// The id of a receipt, `rcp_…`: its event's, under another prefix.
 pub type ReceiptId = Id<kind::Receipt>;
 
+/// The id of an idempotency record, `idr_…`: of a finished request, and of a claim.
+pub type RecordId = Id<kind::Record>;
+/// The id of a conversation, `cnv_…`.
+pub type ConversationId = Id<kind::Conversation>;
+/// The id of a message in a conversation, `msg_…`.
+pub type MessageId = Id<kind::Message>;
+
 /// The kinds of ids.
 pub mod kind {
     use super::Kind;
@@ -70,6 +77,15 @@ pub mod kind {
     /// Receipts.
     #[derive(Debug)]
     pub enum Receipt {}
+    /// Idempotency records.
+    #[derive(Debug)]
+    pub enum Record {}
+    /// Conversations.
+    #[derive(Debug)]
+    pub enum Conversation {}
+    /// Messages of conversations.
+    #[derive(Debug)]
+    pub enum Message {}
     /// Tenants whose makers chose no id.
     #[derive(Debug)]
     pub enum Tenant {}
@@ -97,6 +113,18 @@ pub mod kind {
     impl Kind for Receipt {
         const PREFIX: &'static str = "rcp_";
         const NAME: &'static str = "receipt";
+    }
+    impl Kind for Record {
+        const PREFIX: &'static str = "idr_";
+        const NAME: &'static str = "idempotency record";
+    }
+    impl Kind for Conversation {
+        const PREFIX: &'static str = "cnv_";
+        const NAME: &'static str = "conversation";
+    }
+    impl Kind for Message {
+        const PREFIX: &'static str = "msg_";
+        const NAME: &'static str = "message";
     }
     impl Kind for Tenant {
         const PREFIX: &'static str = "ten_";

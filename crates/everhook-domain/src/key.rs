@@ -15,6 +15,8 @@ pub enum KeySpace {
     SourceEventId,
     /// An `Idempotency-Key`: one effect in its lifetime.
     Idempotency,
+    /// A key of the claim API: one claim at a time, and one result in its lifetime.
+    Claim,
     /// An account whose idempotency keys are counted.
     IdempotencyAccount,
     /// What identifies a received event within its source: one receipt in the window.
@@ -30,6 +32,7 @@ impl KeySpace {
         match self {
             Self::SourceEventId => "source-event-id",
             Self::Idempotency => "idempotency",
+            Self::Claim => "claim",
             Self::IdempotencyAccount => "idempotency-account",
             Self::Receipt => "receipt",
             Self::ReceiptContent => "receipt-content",

@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use everhook_domain::idempotency::Fingerprint;
 use everhook_domain::idempotency::claim::{ClaimRecord, Token};
+pub use everhook_domain::idempotency::claim::{Finished, Quota, Taken, Terms};
 use everhook_domain::key::KeyHash;
 use everhook_domain::time::Timestamp;
 
@@ -49,47 +50,6 @@ pub struct Taking {
     pub token: Token,
     /// The checkpoint that the claim goes on with.
     pub checkpoint: Option<Vec<u8>>,
-}
-
-/// How long a claim lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// The lease of an open claim, from when it is taken or renewed.
-    pub lease: Duration,
-    /// How long a record is kept: from the end of its lease, or from when it was finished.
-    pub ttl: Duration,
-}
-
-/// What an account may have at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// Keys that are live.
-    pub keys: u64,
-    /// Bytes of remembered answers; while they are this many or more, no new key is taken.
-    pub bytes: u64,
-}
-
-/// What came of taking a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// The claim is made.
-    Yes,
-    /// The key is no longer as it was seen: look again.
-    Changed,
-    /// The account has as much as it may have.
-    OverQuota,
-}
-
-/// What came of finishing a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finished {
-    /// It is remembered.
-    Now,
-    /// This very claim was finished already: by the handler's own transaction, or by a try of this
-    /// verb whose result was lost.
-    Before,
-    /// The claim is somebody else's, or was settled, or is gone.
-    Lost,
 }
 
 /// An open claim whose lease is over.

@@ -3,6 +3,7 @@
 use everhook_domain::delivery::IllegalStep;
 use everhook_domain::endpoint::IllegalVerb;
 use everhook_domain::id::EndpointId;
+use everhook_domain::idempotency::claim::IllegalSettlement;
 use everhook_domain::receipt::IllegalDecision;
 use everhook_domain::secret::TooManySecrets;
 
@@ -69,6 +70,9 @@ pub enum Refusal {
     /// The receipt's state forbids it.
     #[error(transparent)]
     Receipt(#[from] IllegalDecision),
+    /// How far the idempotency record has come forbids it.
+    #[error(transparent)]
+    Record(#[from] IllegalSettlement),
     /// Too many signing secrets are live.
     #[error(transparent)]
     Secrets(#[from] TooManySecrets),

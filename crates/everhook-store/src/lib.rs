@@ -10,6 +10,7 @@
 //! | [`Sending`] | events in, deliveries leased, results recorded |
 //! | [`DirectoryStore`] | tenants, endpoints and sources |
 //! | [`Receiving`] | webhooks in, and what is decided about them |
+//! | [`Keys`] | idempotency records, and claims that are finished later |
 //! | [`Jobs`] | long work in small steps |
 //! | [`Bulk`] | work on many deliveries at once |
 //! | [`Reading`] | single things, lists and health |
@@ -25,6 +26,7 @@ mod directory;
 mod error;
 mod handoff;
 mod jobs;
+mod keys;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod reading;
@@ -45,6 +47,10 @@ pub use directory::{
 pub use error::{Refusal, StoreError};
 pub use handoff::{Handoff, NoHandoff, Offer, Permit};
 pub use jobs::{JobStep, Jobs};
+pub use keys::{
+    HeldClaim, KeyRecord, Keys, RecordName, RecordOrigin, RecordQuery, RecordState,
+    RecordStateWord, StoredClaim, Taking,
+};
 pub use reading::{
     DeliveryDetail, DeliveryQuery, DeliveryRecord, EventDetail, EventQuery, EventRecord, Page,
     PageRequest, Position, Reading, StatusFilter, StoreHealth,

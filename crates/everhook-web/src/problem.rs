@@ -210,6 +210,7 @@ impl From<Refusal> for Problem {
             Refusal::StillNamed(_) => ProblemKind::SourceStillNamed,
             Refusal::TooManySources => ProblemKind::TooManySources,
             Refusal::Receipt(_) => ProblemKind::ReceiptState,
+            Refusal::Record(_) => ProblemKind::RecordState,
             Refusal::Secrets(_) => ProblemKind::TooManySecrets,
         };
         Self::new(kind, refusal.to_string())

@@ -5,6 +5,8 @@
 //! handler, and [`Lapse`] says what that means. A claim has a token: whoever presents another one
 //! changes nothing, so a handler that was thought dead cannot overwrite what came after it.
 
+use std::time::Duration;
+
 use sha2::{Digest, Sha256};
 
 use super::answer::Remembered;
@@ -71,6 +73,47 @@ pub enum Policy {
     SuccessOnly,
 }
 
+/// How long a claim lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The lease of an open claim, from when it is taken or renewed.
+    pub lease: Duration,
+    /// How long a record is kept: from the end of its lease, or from when it was finished.
+    pub ttl: Duration,
+}
+
+/// What an account may have at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Keys that are live.
+    pub keys: u64,
+    /// Bytes of remembered answers; while they are this many or more, no new key is taken.
+    pub bytes: u64,
+}
+
+/// What came of taking a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The claim is made.
+    Yes,
+    /// The key is no longer as it was seen: look again.
+    Changed,
+    /// The account has as much as it may have.
+    OverQuota,
+}
+
+/// What came of finishing a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finished {
+    /// It is remembered.
+    Now,
+    /// This very claim was finished already: by the handler's own transaction, or by a try of this
+    /// verb whose result was lost.
+    Before,
+    /// The claim is somebody else's, or was settled, or is gone.
+    Lost,
+}
+
 /// What a key means for the request that carries it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -125,6 +168,17 @@ impl ClaimRecord {
             ClaimState::Finished(_) => false,
         }
     }
+}
+
+/// Why a record cannot be settled or forgotten by an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IllegalSettlement {
+    /// Its work is done, and its answer is known.
+    #[error("it is completed: what it answers is known")]
+    Completed,
+    /// Its owner is at work, as far as anybody knows.
+    #[error("it is in progress: its lease is not over, and its owner may still finish it")]
+    InProgress,
 }
 
 /// Whether an answer of this status is remembered; if not, the key is free again.

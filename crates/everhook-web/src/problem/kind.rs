@@ -67,6 +67,8 @@ pub enum ProblemKind {
     TooManySources,
     /// The receipt's state forbids it.
     ReceiptState,
+    /// How far the idempotency record has come forbids it.
+    RecordState,
     /// `If-Match` names another version.
     PreconditionFailed,
     /// The body is larger than allowed.
@@ -91,7 +93,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
@@ -123,6 +125,7 @@ impl ProblemKind {
         Self::SourceStillNamed,
         Self::TooManySources,
         Self::ReceiptState,
+        Self::RecordState,
         Self::PreconditionFailed,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
@@ -173,6 +176,7 @@ impl ProblemKind {
             Self::SourceStillNamed => (409, "source-still-named", "Endpoints name the source"),
             Self::TooManySources => (409, "too-many-sources", "Too many sources"),
             Self::ReceiptState => (409, "receipt-state", "The receipt's state forbids it"),
+            Self::RecordState => (409, "record-state", "The record's state forbids it"),
             Self::PreconditionFailed => {
                 (412, "precondition-failed", "If-Match names another version")
             }

@@ -1,0 +1,2 @@
+//! For services that receive webhooks.
+#![doc = include_str!("../README.md")]
