@@ -13,14 +13,20 @@ const SHOWN_CHARS_MAX: usize = 512;
 pub struct DedupeKey {
     hash: [u8; 32],
     shown: String,
+    /// Whether no other key is shown as this one is.
+    is_exact: bool,
 }
 
 impl DedupeKey {
     /// A key of these parts, in this order.
     pub fn new<P: AsRef<[u8]>>(parts: &[P]) -> Self {
         let mut shown = String::new();
+        let mut is_exact = true;
         for (index, part) in parts.iter().enumerate() {
             let bytes = part.as_ref();
+            // The first stands between parts, the second before a hash, the third is no text.
+            let odd = |b: &u8| matches!(b, b':' | b'#' | 0);
+            is_exact &= !bytes.iter().any(odd) && std::str::from_utf8(bytes).is_ok();
             if index > 0 {
                 shown.push(':');
             }
@@ -30,8 +36,9 @@ impl DedupeKey {
         if let Some((at, _)) = shown.char_indices().nth(SHOWN_CHARS_MAX) {
             shown.truncate(at);
             shown.push('…');
+            is_exact = false;
         }
-        Self { hash: digest::of_parts(parts), shown }
+        Self { hash: digest::of_parts(parts), shown, is_exact }
     }
 
     /// A key by a source's own rule, of parts with a word for what each is: never the one that a
@@ -44,12 +51,21 @@ impl DedupeKey {
             digest.part(part.as_ref());
         }
         let plain: Vec<&[u8]> = parts.iter().map(|(_, part)| part.as_ref()).collect();
-        Self { hash: digest.finish(), shown: Self::new(&plain).shown }
+        Self { hash: digest.finish(), shown: Self::new(&plain).shown, is_exact: false }
     }
 
     /// What is compared: the SHA-256 of the parts, each with its length.
     pub const fn hash(&self) -> &[u8; 32] {
         &self.hash
+    }
+
+    /// A text for those who compare texts: no two keys have one. It is what is shown, and where
+    /// another key could be shown so, `#` and the hash in hexadecimal digits after it.
+    pub fn text(&self) -> String {
+        match self.is_exact {
+            true => self.shown.clone(),
+            false => format!("{}#{}", self.shown, digest::hex(&self.hash)),
+        }
     }
 
     /// What is shown: the parts, joined by colons; a very long one is cut.
@@ -98,5 +114,32 @@ mod tests {
         let long = DedupeKey::new(&["ä".repeat(SHOWN_CHARS_MAX + 1)]);
         assert_eq!(DedupeKey::new(&["a\0b"]).shown(), "a\u{fffd}b");
         assert_eq!(long.shown().chars().count(), SHOWN_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn a_text_is_of_one_key_only() {
+        let longer = |more: &str| DedupeKey::new(&[format!("{}{more}", "x".repeat(600))]);
+        let forged = format!("b#{}", digest::hex(DedupeKey::new(&["a:b"]).hash()));
+        let keys = [
+            DedupeKey::new(&["a", "b"]),
+            DedupeKey::new(&["a:b"]),
+            DedupeKey::new(&["a", &*forged]),
+            DedupeKey::new(&["a", "b", ""]),
+            DedupeKey::by_own_rule(&[("text", "a"), ("text", "b")]),
+            DedupeKey::new(&["a\0b"]),
+            DedupeKey::new(&["a\u{fffd}b"]),
+            DedupeKey::new(&[b"a\xffb"]),
+            longer("1"),
+            longer("2"),
+        ];
+        for (index, one) in keys.iter().enumerate() {
+            let others = keys[index + 1..].iter();
+            assert!(others.map(DedupeKey::text).all(|text| text != one.text()), "{one:?}");
+        }
+        // Texts that are stored must never change.
+        assert_eq!(keys[0].text(), "a:b");
+        assert_eq!(DedupeKey::new(&["evt_1"]).text(), "evt_1");
+        let hash = digest::hex(keys[1].hash());
+        assert_eq!(keys[1].text(), format!("a:b#{hash}"));
     }
 }
