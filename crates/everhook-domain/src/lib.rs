@@ -30,6 +30,7 @@
 //! | [`key`] | how deduplication keys are hashed |
 //! | [`idempotency`] | `Idempotency-Key`: its scope, what a second use means, what is remembered |
 //! | [`retry_after`] | the `Retry-After` header |
+//! | [`version`] | which of two states of an object is the newer one |
 
 pub mod address;
 pub mod attempt;
@@ -58,3 +59,4 @@ pub mod subscription;
 pub mod system_event;
 pub mod tenant;
 pub mod time;
+pub mod version;
