@@ -3,6 +3,7 @@
 
 mod patience;
 mod verify;
+pub mod version;
 
 pub use everhook_domain::inbound::{
     Answer, CertificateUrl, Handshake, InboundRequest, Rejection, SourceKind,

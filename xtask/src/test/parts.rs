@@ -33,7 +33,12 @@ pub const PARTS: &[Part] = &[
     }),
     part("workspace", "tests of every crate, as shipped", false, workspace),
     part("postgres", "the store's definition holds on PostgreSQL too", false, store_on_postgres),
-    part("idempotency", "a key runs once, on every store and across kills", false, idempotency),
+    part("idempotency", "a key runs once, on every store and across kills", false, |run| {
+        on_every_store(run, "everhook-idempotency")
+    }),
+    part("receiver", "handlers run once and never back in time, on every store", false, |run| {
+        on_every_store(run, "everhook-receiver")
+    }),
     part(
         "simulation",
         "thousands of simulated worlds, and planted faults are found",
@@ -113,9 +118,10 @@ fn store_on_postgres(run: &mut Run) -> Result<Outcome> {
     run.tests(tests.env(postgres::URL_VARIABLE, url))
 }
 
-fn idempotency(run: &mut Run) -> Result<Outcome> {
+/// The tests of a crate that has stores of its own.
+fn on_every_store(run: &mut Run, package: &str) -> Result<Outcome> {
     let (postgres, redis) = (run.postgres()?, run.redis()?);
-    let tests = Job::cargo(&["test", "--no-fail-fast", "-p", "everhook-idempotency"]);
+    let tests = Job::cargo(&["test", "--no-fail-fast", "-p", package]);
     let tests = tests.args(["--all-features"]).env(postgres::URL_VARIABLE, postgres);
     run.tests(tests.env(redis::URL_VARIABLE, redis))
 }
