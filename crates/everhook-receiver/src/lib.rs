@@ -2,6 +2,8 @@
 #![doc = include_str!("../README.md")]
 
 mod patience;
+#[cfg(feature = "once")]
+pub mod reconcile;
 mod verify;
 pub mod version;
 
