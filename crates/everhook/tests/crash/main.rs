@@ -5,10 +5,12 @@
 //! again, everything is waited for, and [`support::check`] judges: whatever got a 2xx arrived with
 //! the same id and bytes, repeats are only what was on the wire, recovered within one lease, never
 //! more than seven numbered attempts, counted without gaps. That it can fail is shown by planted
-//! bugs, and by [`judge`].
+//! bugs, and by [`judge`]. What a key alone promises is in [`keys`].
 
 #[cfg(test)]
 mod judge;
+#[cfg(test)]
+mod keys;
 #[cfg(test)]
 #[path = "../support/mod.rs"]
 mod support;
@@ -30,7 +32,7 @@ mod tests {
     use crate::support::world::was_killed;
     use crate::support::{World, alone, pause, tell};
 
-    const CRASH_AT: &str = "EVERHOOK_CRASH_AT";
+    pub(crate) const CRASH_AT: &str = "EVERHOOK_CRASH_AT";
     const PLANT: &str = "EVERHOOK_PLANT";
     /// Deaths at random instants.
     const RANDOM_DEATHS: u32 = 50;
@@ -44,17 +46,17 @@ mod tests {
     const PASSES: [(u64, u64); 4] = [(1, 3), (4, 15), (16, 40), (41, 90)];
 
     /// A world with its data.
-    struct Case {
-        world: World,
-        data: PathBuf,
-        chance: Chance,
+    pub(crate) struct Case {
+        pub(crate) world: World,
+        pub(crate) data: PathBuf,
+        pub(crate) chance: Chance,
         seed: u64,
         _folder: Folder,
     }
 
     impl Case {
         /// Starts a server on new data.
-        fn new(name: &str) -> Self {
+        pub(crate) fn new(name: &str) -> Self {
             let folder = Folder::new(name);
             let seed = seed();
             let mut world = World::new(folder.join("log"), seed);
@@ -63,7 +65,7 @@ mod tests {
             Self { world, data, chance: Chance::new(seed), seed, _folder: folder }
         }
 
-        fn press_and_kill(&mut self) {
+        pub(crate) fn press_and_kill(&mut self) {
             let accepted = self.chance.between(1, 250);
             let moment = Duration::from_micros(self.chance.below(4_000));
             self.world.press_and_kill(accepted, moment);

@@ -1,6 +1,7 @@
 //! A server with a receiver and a load around it, through many deaths.
 
 use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -114,12 +115,17 @@ impl World {
         self.server.as_ref().expect("a running server")
     }
 
+    /// Where the running server listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server().address
+    }
+
     fn life(&self) -> usize {
         self.lives.len() - 1
     }
 
     fn api(&self) -> Api {
-        Api::open(self.server().address)
+        Api::open(self.address())
     }
 
     fn died(&mut self, ended: &Ended) {
@@ -150,7 +156,7 @@ impl World {
 
     /// Presses events into the server while `watch` runs.
     pub(crate) fn press<T>(&mut self, watch: impl FnOnce(&Answers) -> T) -> T {
-        let (address, life) = (self.server().address, self.life());
+        let (address, life) = (self.address(), self.life());
         self.load.press(address, life, watch)
     }
 
@@ -168,7 +174,7 @@ impl World {
         self.load.order("poison", Sort::Fatal);
         let mut deaths = 0;
         loop {
-            let (address, life) = (self.server().address, self.life());
+            let (address, life) = (self.address(), self.life());
             self.load.press_unanswered(address, life);
             if !self.receiver.fatal_request(deaths) {
                 return deaths;
@@ -204,7 +210,7 @@ impl World {
     /// Posts what had no answer, waits until nothing is left to send, and judges everything that
     /// was accepted since the last time.
     pub(crate) fn drain_and_judge(&mut self) -> Vec<Violation> {
-        let (address, life) = (self.server().address, self.life());
+        let (address, life) = (self.address(), self.life());
         self.load.press_unanswered(address, life);
         let mut api = self.api();
         let query = self.since.as_ref().map_or(String::new(), |since| format!("&from={since}"));
