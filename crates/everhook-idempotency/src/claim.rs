@@ -161,6 +161,13 @@ pub struct RecordId(pub(crate) KeyHash);
 #[error("a record id is 32 hexadecimal digits")]
 pub struct InvalidRecordId;
 
+impl RecordId {
+    /// What the record is kept under.
+    pub const fn key(self) -> KeyHash {
+        self.0
+    }
+}
+
 impl From<KeyHash> for RecordId {
     fn from(key: KeyHash) -> Self {
         Self(key)

@@ -33,10 +33,13 @@ pub(crate) struct Keys {
 }
 
 /// A request's key, and what a second use of it is compared by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Keyed {
     pub(crate) key: KeyHash,
     pub(crate) account: KeyHash,
+    /// What people see: whose it is, and what it is for.
+    pub(crate) account_name: String,
+    pub(crate) subject: String,
     pub(crate) fingerprint: Fingerprint,
 }
 
@@ -77,6 +80,8 @@ impl Keys {
             let taking = Taking {
                 key: keyed.key,
                 account: keyed.account,
+                account_name: keyed.account_name.clone(),
+                subject: keyed.subject.clone(),
                 rule: fingerprint::RULE,
                 fingerprint: keyed.fingerprint,
                 token: draw_token()?,

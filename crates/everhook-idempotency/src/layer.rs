@@ -106,6 +106,8 @@ impl IdempotencyLayer {
         let taking = Taking {
             key: record.0,
             account: lapsed.account,
+            account_name: String::new(),
+            subject: String::new(),
             rule: lapsed.rule,
             fingerprint: lapsed.fingerprint,
             token: draw_token()?,

@@ -143,7 +143,9 @@ where
     };
     let keyed = Keyed {
         key: scope.key(key),
+        account_name: account.id.clone(),
         account: scope.account(),
+        subject: format!("{} {}", parts.method, parts.uri.path()),
         fingerprint: Fingerprint::new(content_type(&parts.headers), &body),
     };
     Ok((keyed, Request::from_parts(parts, B::from(body))))

@@ -42,6 +42,10 @@ pub struct Taking {
     pub key: KeyHash,
     /// Whose keys it is counted with.
     pub account: KeyHash,
+    /// The account's name, for a store that shows its records to people; empty if nobody said.
+    pub account_name: String,
+    /// What the key is for, for such a store: the method, and the path without its query.
+    pub subject: String,
     /// The rule of the fingerprint.
     pub rule: u8,
     /// What a second use is compared by.

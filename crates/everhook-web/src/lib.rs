@@ -15,6 +15,7 @@
 //! | [`event`] | published events, read |
 //! | [`fetch`] | certificates from the network |
 //! | [`json`] | reading foreign JSON |
+//! | [`layer_keys`] | the tower layer's keys in our own store |
 //! | [`problem`] | errors and their status codes |
 //! | [`query`] | query parameters |
 //! | [`server`] | connections |
@@ -34,6 +35,7 @@ pub mod event;
 pub mod fetch;
 mod intake;
 pub mod json;
+pub mod layer_keys;
 mod pace;
 mod post;
 pub mod problem;
@@ -46,5 +48,6 @@ pub mod source;
 
 pub use access::Access;
 pub use api::router;
+pub use layer_keys::LayerKeys;
 pub use server::{ServerLimits, serve};
 pub use settings::{BodyLimits, Entropy, Now, ReceiveLimits, ReplayRates, WebSettings};

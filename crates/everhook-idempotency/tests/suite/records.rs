@@ -42,6 +42,8 @@ pub(crate) fn taking(number: u8, token: i64) -> Taking {
     Taking {
         key: key(number),
         account: key(200),
+        account_name: String::new(),
+        subject: String::new(),
         rule: fingerprint::RULE,
         fingerprint: Fingerprint([number; 32]),
         token: Token(token),
