@@ -142,6 +142,11 @@ impl AddressGuard {
         Self { allow }
     }
 
+    /// A guard that lets every address pass: for where the operator has said to connect to.
+    pub fn open() -> Self {
+        Self { allow: vec![Cidr::v4([0; 4], 0), Cidr::v6([0; 8], 0)] }
+    }
+
     /// Whether this address may be connected to.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! | [`endpoint_url`] | which URLs may be an endpoint, how they are sent and shown |
 //! | [`certificate`] | which authorities an endpoint may have of its own |
 //! | [`header`] | which custom headers may be set |
+//! | [`hop`] | which headers a proxy hands on |
 //! | [`address`] | which IP addresses may be connected to |
 //! | [`source`] | where webhooks come in, and with which settings |
 //! | [`inbound`] | what a webhook of a provider is: genuine, seen before, which event |
@@ -45,6 +46,7 @@ pub mod event;
 pub mod fault;
 pub mod header;
 pub mod health;
+pub mod hop;
 pub mod id;
 pub mod idempotency;
 pub mod inbound;

@@ -28,6 +28,7 @@ pub(crate) enum Problem {
     OverQuota,
     StoreAway,
     Unanswered,
+    CutOff(KeyHash),
     Unrecorded(KeyHash),
 }
 
@@ -89,6 +90,7 @@ impl Problem {
             Self::Unanswered => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "internal", "The service failed")
             }
+            Self::CutOff(_) => (StatusCode::BAD_GATEWAY, "outcome-unknown", "The answer broke off"),
             Self::Unrecorded(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "outcome-unknown",
@@ -136,6 +138,9 @@ impl Problem {
             Self::Unanswered => "the service failed before it answered; whether the work was done \
                                  is not known. Ask again with the same Idempotency-Key"
                 .to_owned(),
+            Self::CutOff(_) => "the service began to answer and broke off; whether the work was \
+                                done is not known. Ask again with the same Idempotency-Key"
+                .to_owned(),
             Self::Unrecorded(_) => "the request ran, and its answer could not be recorded. Ask \
                                     again with the same Idempotency-Key"
                 .to_owned(),
@@ -154,7 +159,8 @@ impl Problem {
             | Self::BodyTooLarge { .. }
             | Self::NotReplayable { .. }
             | Self::Mismatch
-            | Self::Unanswered => None,
+            | Self::Unanswered
+            | Self::CutOff(_) => None,
         }
     }
 
@@ -167,7 +173,7 @@ impl Problem {
             "detail": self.detail(),
         });
         match self {
-            Self::Unknown(key) | Self::Unrecorded(key) => {
+            Self::Unknown(key) | Self::CutOff(key) | Self::Unrecorded(key) => {
                 body["record"] = json!(RecordId::from(*key).to_string());
             }
             Self::NotReplayable { status } => body["original_status"] = json!(status),

@@ -196,6 +196,7 @@ where
         (Some(instead), _) => Ok(instead.map(ours)),
         (None, Outcome::Failed(error)) => Err(error),
         (None, Outcome::Broken) => Ok(Problem::Unanswered.response().map(ours)),
+        (None, Outcome::CutOff) => Ok(Problem::CutOff(claim.key()).response().map(ours)),
         (None, Outcome::Whole(parts, data, trailers)) => {
             Ok(Response::from_parts(parts, AnswerBody::whole(data, trailers)))
         }
@@ -213,7 +214,9 @@ enum Outcome<R, E> {
     Begun(response::Parts, Bytes, Pin<Box<R>>),
     /// The service's own error.
     Failed(E),
-    /// A panic, or a body that broke off.
+    /// A body that broke off.
+    CutOff,
+    /// A panic.
     Broken,
 }
 
@@ -232,7 +235,7 @@ where
     }
     let mut data = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return Outcome::Broken };
+        let Ok(frame) = frame else { return Outcome::CutOff };
         match frame.into_data() {
             Ok(more) => data.extend_from_slice(&more),
             Err(frame) => {
@@ -255,8 +258,10 @@ fn is_stream(parts: &response::Parts) -> bool {
 
 fn ended<R, E>(keys: &Keys, claim: &Claim, outcome: &Outcome<R, E>) -> Ended {
     let (parts, remembered) = match outcome {
-        Outcome::Failed(_) | Outcome::Broken if !claim.had_no_effect() => return Ended::Unanswered,
-        Outcome::Failed(_) | Outcome::Broken => return Ended::Free,
+        Outcome::Failed(_) | Outcome::CutOff | Outcome::Broken => {
+            let free = claim.had_no_effect();
+            return if free { Ended::Free } else { Ended::Unanswered };
+        }
         Outcome::Whole(parts, data, _) => {
             let answer = Answer::remember(parts.status.as_u16(), &parts.headers, data.to_vec());
             (parts, claim.remembered(answer))

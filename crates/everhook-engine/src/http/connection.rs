@@ -30,6 +30,19 @@ pub(super) const HEADER_LINES_MAX: usize = 256;
 
 type Driver = Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>;
 
+/// How HTTP/1.1 is spoken to others. An answer with a header line that is not quite right is an
+/// answer all the same.
+pub(super) fn speaking() -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADER_LINES_MAX)
+        .allow_spaces_after_header_name_in_responses(true)
+        .allow_obsolete_multiline_headers_in_responses(true)
+        .ignore_invalid_headers_in_responses(true);
+    builder
+}
+
 /// An open connection.
 pub(super) struct Connection {
     requests: SendRequest<Full<Bytes>>,
@@ -49,15 +62,7 @@ impl Connection {
         let heard = Arc::new(AtomicBool::new(false));
         let ear = Arc::clone(&heard);
         let stream = TokioIo::new(Overheard::new(stream, move || ear.store(true, Relaxed)));
-        // An answer with a header line that is not quite right is an answer all the same.
-        let opened = Builder::new()
-            .max_buf_size(HEAD_BYTES_MAX)
-            .max_headers(HEADER_LINES_MAX)
-            .allow_spaces_after_header_name_in_responses(true)
-            .allow_obsolete_multiline_headers_in_responses(true)
-            .ignore_invalid_headers_in_responses(true)
-            .handshake(stream)
-            .await;
+        let opened = speaking().handshake(stream).await;
         let (requests, driver) = opened.map_err(|error| Failure::exchanging(&error, false))?;
         Ok(Self { requests, driver: Some(Box::pin(driver)), heard, born })
     }

@@ -12,6 +12,7 @@ mod custom_ca;
 mod deadlines;
 mod endings;
 mod fetch;
+mod forward;
 mod frames;
 mod framing;
 mod guard;

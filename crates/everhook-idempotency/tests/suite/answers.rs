@@ -27,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(case_053_a_replay_is_the_first_answer),
         case(a_handler_can_say_that_nothing_happened),
         case(an_answer_that_never_ends_is_passed_on_and_not_kept),
+        case(case_036_an_answer_that_breaks_off_is_none),
         case(any_tower_service_and_its_errors),
         case(every_number_is_counted),
     ]
@@ -302,6 +303,19 @@ fn an_answer_that_never_ends_is_passed_on_and_not_kept(kind: Kind) {
         let problem = node.post("k").await.expect_problem(409, "answer-not-replayable");
         assert_eq!(problem["original_status"], 200);
         assert_eq!(node.runs(), 1);
+    });
+}
+
+fn case_036_an_answer_that_breaks_off_is_none(kind: Kind) {
+    let world = kind.create();
+    let breaking =
+        handler(|_, _| async move { Response::new(futures(vec![Ok("{"), Err("reset")])) });
+    let node = Node::new(&world.nodes[0], Settings::default(), breaking);
+    world.runtime.block_on(async {
+        let first = node.post("k").await.expect_problem(502, "outcome-unknown");
+        let again = node.post("k").await.expect_problem(409, "outcome-unknown");
+        assert_eq!(first["record"], again["record"]);
+        assert_eq!((node.runs(), node.layer.counts().unanswered), (1, 1));
     });
 }
 
