@@ -17,6 +17,7 @@
 //! | [`json`] | reading foreign JSON |
 //! | [`layer_keys`] | the tower layer's keys in our own store |
 //! | [`problem`] | errors and their status codes |
+//! | [`proxy`] | idempotency in front of any service |
 //! | [`query`] | query parameters |
 //! | [`server`] | connections |
 //! | [`settings`] | what the binary hands in |
@@ -39,6 +40,7 @@ pub mod layer_keys;
 mod pace;
 mod post;
 pub mod problem;
+pub mod proxy;
 pub mod query;
 mod received;
 mod seal;

@@ -51,6 +51,8 @@ pub struct Problem {
     detail: Cow<'static, str>,
     errors: Vec<FieldError>,
     reasons: Vec<Cow<'static, str>>,
+    /// The idempotency record that it is about.
+    record: Option<String>,
 }
 
 /// The answer's body.
@@ -64,6 +66,8 @@ struct Shown<'a> {
     errors: &'a [FieldError],
     #[serde(skip_serializing_if = "<[Cow<'static, str>]>::is_empty")]
     reasons: &'a [Cow<'static, str>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record: Option<&'a str>,
 }
 
 impl Problem {
@@ -76,12 +80,18 @@ impl Problem {
             detail: detail.into(),
             errors: Vec::new(),
             reasons: Vec::new(),
+            record: None,
         }
     }
 
     /// The same problem, answered with another status.
     pub(crate) fn answered(self, status: StatusCode) -> Self {
         Self { status, ..self }
+    }
+
+    /// The same problem, naming the idempotency record that it is about.
+    pub(crate) fn with_record(self, record: String) -> Self {
+        Self { record: Some(record), ..self }
     }
 
     /// The path has these methods, and no other.
@@ -149,6 +159,7 @@ impl Problem {
             detail: &self.detail,
             errors: &self.errors,
             reasons: &self.reasons,
+            record: self.record.as_deref(),
         };
         serde_json::to_vec(&shown).unwrap_or_default()
     }
@@ -177,7 +188,10 @@ impl IntoResponse for Problem {
                     headers.insert(header::ALLOW, allow);
                 }
             }
-            ProblemKind::StoreUnavailable | ProblemKind::NotReady | ProblemKind::SourceNotReady => {
+            ProblemKind::StoreUnavailable
+            | ProblemKind::NotReady
+            | ProblemKind::SourceNotReady
+            | ProblemKind::UpstreamUnreachable => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(STORE_RETRY_AFTER_S));
             }
             ProblemKind::Overloaded | ProblemKind::StillCancelling | ProblemKind::StillErasing => {

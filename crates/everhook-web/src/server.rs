@@ -12,13 +12,13 @@ mod stall;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, header};
+use http::{HeaderValue, Request, header};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -68,10 +68,33 @@ impl Default for ServerLimits {
     }
 }
 
+/// Where a request came from, in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// What answers requests; a clone for each.
+pub trait Answers:
+    Service<Request<Body>, Response = Response, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + Unpin
+    + 'static
+{
+}
+
+impl<S> Answers for S where
+    S: Service<Request<Body>, Response = Response, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + Unpin
+        + 'static
+{
+}
+
 /// Serves until `stop` is ready, and returns when every connection has ended.
 pub async fn serve(
     listener: TcpListener,
-    router: Router,
+    service: impl Answers,
     stop: impl Future<Output = ()> + Send,
     limits: ServerLimits,
 ) {
@@ -84,9 +107,9 @@ pub async fn serve(
             biased;
             () = &mut stop => break,
             Some(ended) = connections.join_next() => note_panic(ended),
-            (slot, stream) = accept(&listener, &slots) => {
-                let (router, stopped) = (router.clone(), stopped.clone());
-                connections.spawn(connection(slot, stream, router, stopped, limits));
+            (slot, accepted) = accept(&listener, &slots) => {
+                let (service, stopped) = (service.clone(), stopped.clone());
+                connections.spawn(connection(slot, accepted, service, stopped, limits));
             }
         }
     }
@@ -106,16 +129,18 @@ pub async fn serve(
     }
 }
 
+type Accepted = (TcpStream, Peer);
+
 /// The next connection, once there is room for one.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> (Option<OwnedSemaphorePermit>, TcpStream) {
+) -> (Option<OwnedSemaphorePermit>, Accepted) {
     // The semaphore is never closed.
     let slot = Arc::clone(slots).acquire_owned().await.ok();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (slot, stream),
+            Ok((stream, peer)) => return (slot, (stream, Peer(peer.ip().to_canonical()))),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_REST).await;
@@ -126,8 +151,8 @@ async fn accept(
 
 async fn connection(
     slot: Option<OwnedSemaphorePermit>,
-    stream: TcpStream,
-    router: Router,
+    (stream, peer): Accepted,
+    service: impl Answers,
     mut stopped: watch::Receiver<bool>,
     limits: ServerLimits,
 ) {
@@ -138,8 +163,10 @@ async fn connection(
     let io = NoStall::new(TokioIo::new(stream), limits.stall_timeout);
     let left = Left::default();
     let noted = left.clone();
-    let service =
-        service_fn(move |request| Box::pin(answer(router.clone(), request, noted.clone())));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        Box::pin(answer(service.clone(), request, noted.clone()))
+    });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.idle_timeout)
@@ -165,8 +192,8 @@ async fn connection(
 }
 
 async fn answer(
-    mut router: Router,
-    request: hyper::Request<Incoming>,
+    mut service: impl Answers,
+    request: Request<Incoming>,
     left: Left,
 ) -> Result<Response, Infallible> {
     let upper = request.body().size_hint().upper();
@@ -174,7 +201,7 @@ async fn answer(
     let legal = head::check(request.version(), request.headers());
     let watched = request.map(|body| Body::new(Watched::new(body, left.clone())));
     let mut response = match legal {
-        Ok(()) => router.call(watched).await?,
+        Ok(()) => service.call(watched).await?,
         Err(problem) => {
             drop(watched);
             problem.into_response()

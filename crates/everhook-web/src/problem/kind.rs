@@ -89,11 +89,21 @@ pub enum ProblemKind {
     NotReady,
     /// A source cannot verify anything.
     SourceNotReady,
+    /// A request with an `Idempotency-Key` was handed on, and its answer was lost.
+    OutcomeUnknown,
+    /// What was asked of the proxy cannot be handed on.
+    NotForwarded,
+    /// The service behind the proxy broke off.
+    UpstreamFailed,
+    /// The service behind the proxy cannot be reached.
+    UpstreamUnreachable,
+    /// The service behind the proxy went silent.
+    UpstreamTimeout,
 }
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 47] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
@@ -126,16 +136,21 @@ impl ProblemKind {
         Self::TooManySources,
         Self::ReceiptState,
         Self::RecordState,
+        Self::OutcomeUnknown,
         Self::PreconditionFailed,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
         Self::Invalid,
         Self::IdempotencyKeyReused,
         Self::Internal,
+        Self::NotForwarded,
+        Self::UpstreamFailed,
         Self::StoreUnavailable,
         Self::Overloaded,
         Self::NotReady,
         Self::SourceNotReady,
+        Self::UpstreamUnreachable,
+        Self::UpstreamTimeout,
     ];
 
     /// Status, slug and title.
@@ -177,6 +192,7 @@ impl ProblemKind {
             Self::TooManySources => (409, "too-many-sources", "Too many sources"),
             Self::ReceiptState => (409, "receipt-state", "The receipt's state forbids it"),
             Self::RecordState => (409, "record-state", "The record's state forbids it"),
+            Self::OutcomeUnknown => (409, "outcome-unknown", "Nobody knows how the request ended"),
             Self::PreconditionFailed => {
                 (412, "precondition-failed", "If-Match names another version")
             }
@@ -189,10 +205,16 @@ impl ProblemKind {
                 (422, "idempotency-key-reused", "The Idempotency-Key was used before")
             }
             Self::Internal => (500, "internal", "Everhook failed"),
+            Self::NotForwarded => (501, "not-forwarded", "This cannot be handed on"),
+            Self::UpstreamFailed => (502, "upstream-failed", "The service broke off"),
             Self::StoreUnavailable => (503, "store-unavailable", "The store takes nothing now"),
             Self::Overloaded => (503, "overloaded", "Too much is under way"),
             Self::NotReady => (503, "not-ready", "The server is not ready"),
             Self::SourceNotReady => (503, "source-not-ready", "The source cannot verify now"),
+            Self::UpstreamUnreachable => {
+                (503, "upstream-unreachable", "The service cannot be reached")
+            }
+            Self::UpstreamTimeout => (504, "upstream-timeout", "The service went silent"),
         }
     }
 
