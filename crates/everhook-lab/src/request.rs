@@ -8,6 +8,9 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 /// The largest request that is read, head and body each.
 pub const REQUEST_BYTES_MAX: usize = 32 << 20;
 
+/// The longest line between chunks.
+const LINE_BYTES_MAX: u64 = 1_024;
+
 /// A request, as its bytes came in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -61,6 +64,9 @@ pub(crate) async fn read_body<S: AsyncBufRead + Unpin>(
     stream: &mut S,
     head: &[u8],
 ) -> Option<Bytes> {
+    if header(head, "transfer-encoding").is_some_and(|coding| coding == "chunked") {
+        return read_chunks(stream).await;
+    }
     let length = header(head, "content-length").map_or(Some(0), |text| text.parse().ok())?;
     if length > REQUEST_BYTES_MAX {
         return None;
@@ -68,6 +74,37 @@ pub(crate) async fn read_body<S: AsyncBufRead + Unpin>(
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
     Some(body.into())
+}
+
+/// What chunks hold, up to the end of the body; trailers are thrown away.
+async fn read_chunks<S: AsyncBufRead + Unpin>(stream: &mut S) -> Option<Bytes> {
+    let mut body = Vec::new();
+    loop {
+        let size = read_line(stream).await?;
+        let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
+        if size > REQUEST_BYTES_MAX - body.len() {
+            return None;
+        }
+        if size == 0 {
+            while !read_line(stream).await?.is_empty() {}
+            return Some(body.into());
+        }
+        let begin = body.len();
+        body.resize(begin + size, 0);
+        stream.read_exact(body.get_mut(begin..)?).await.ok()?;
+        if !read_line(stream).await?.is_empty() {
+            return None;
+        }
+    }
+}
+
+/// A line of text without its end; `None` where there is none.
+async fn read_line<S: AsyncBufRead + Unpin>(stream: &mut S) -> Option<String> {
+    let mut line = Vec::new();
+    let mut limited = stream.take(LINE_BYTES_MAX);
+    limited.read_until(b'\n', &mut line).await.ok()?;
+    let line = String::from_utf8(line).ok()?;
+    line.strip_suffix('\n').map(|line| line.trim_end_matches('\r').to_owned())
 }
 
 fn header<'a>(head: &'a [u8], name: &str) -> Option<&'a str> {
@@ -106,12 +143,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn chunks_are_one_body() {
+        let mut bytes = &b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n\
+                          5;x=y\r\nthree\r\n0\r\nx-sum: 8\r\n\r\nGET"[..];
+        let (_, body) = read(&mut bytes).await.expect("a request");
+        assert_eq!((&*body, bytes), (&b"onethree"[..], &b"GET"[..]));
+    }
+
+    #[tokio::test]
     async fn what_is_no_request_ends_the_connection() {
         for bytes in [
             &b""[..],
             b"GET / HTTP/1.1\r\nhost: x\r\n",
             b"POST / HTTP/1.1\r\ncontent-length: 5\r\n\r\nhi",
             b"POST / HTTP/1.1\r\ncontent-length: many\r\n\r\nhi",
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n3\r\non",
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nx\r\n",
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n99999999999\r\n",
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nabc",
             b"POST / HTTP/1.1\r\ncontent-length: 99999999999\r\n\r\nhi",
             b"\x16\x03\x01\x02\x00",
         ] {
