@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use base64::Engine;
 use hmac::Mac as _;
-use subtle::{Choice, ConstantTimeEq};
+use http::{HeaderMap, HeaderValue, Method};
 
+use crate::inbound::{Context, InboundRequest, Rejection, judge};
 use crate::secret::{BASE64, Secret};
+use crate::source::{InvalidSource, SourceInput, SourceSettings};
 use crate::time::Timestamp;
-
-/// The most entries of a signature header that are looked at.
-pub const ENTRIES_MAX: usize = 32;
 
 /// What stands before the signature in an entry.
 const VERSION: &str = "v1,";
@@ -30,31 +29,6 @@ pub struct Signed<'a> {
     pub timestamp: &'a str,
     /// `webhook-signature`.
     pub signature: &'a str,
-}
-
-/// Why a signature does not verify; fit for a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum VerifyError {
-    /// An empty id, or one with a full stop, which would make the signed text ambiguous.
-    #[error("webhook-id is empty or has a '.' in it")]
-    Id,
-    /// Not whole seconds.
-    #[error("webhook-timestamp is not a whole number of seconds")]
-    Timestamp,
-    /// Further from the present than is tolerated.
-    #[error("webhook-timestamp is {seconds} s {side}, more than is tolerated")]
-    Stale {
-        /// How far from the present it is.
-        seconds: u64,
-        /// On which side of it: `old` or `ahead`.
-        side: &'static str,
-    },
-    /// No entry of a version that is known.
-    #[error("webhook-signature has no readable v1 entry")]
-    NoSignature,
-    /// No entry fits any secret.
-    #[error("no signature fits: another secret, or other bytes")]
-    Mismatch,
 }
 
 /// The value of `webhook-signature` for one attempt: an entry per secret, in their order.
@@ -76,42 +50,41 @@ pub fn sign<'a>(
     header
 }
 
-/// Verifies that one of the entries was made with one of the secrets, for exactly these bytes, at
-/// most `tolerance` before or after `now`, both inclusive and in whole seconds.
-///
-/// Entries of unknown versions and unreadable ones are passed over. The first [`ENTRIES_MAX`] are
-/// looked at. The time taken does not depend on how close a wrong entry is to a right one.
+/// Verifies what [`sign`] has made, as a source of the kind `standard_webhooks` with these secrets
+/// would: it is its code that judges. `tolerance` counts in whole seconds.
 ///
 /// # Errors
-/// [`VerifyError`] names the check that failed.
+/// [`Rejection`] names the check that failed.
 pub fn verify<'a>(
     secrets: impl Iterator<Item = &'a Secret>,
-    headers: Signed<'_>,
+    signed: Signed<'_>,
     body: &[u8],
     now: Timestamp,
     tolerance: Duration,
-) -> Result<(), VerifyError> {
-    if headers.id.is_empty() || headers.id.contains('.') {
-        return Err(VerifyError::Id);
+) -> Result<(), Rejection> {
+    let mut headers = HeaderMap::with_capacity(3);
+    for (name, text) in [
+        ("webhook-id", signed.id),
+        ("webhook-timestamp", signed.timestamp),
+        ("webhook-signature", signed.signature),
+    ] {
+        let value = HeaderValue::from_str(text);
+        headers.insert(name, value.map_err(|_| Rejection::header(name, "is not plain text"))?);
     }
-    let at = seconds(headers.timestamp).ok_or(VerifyError::Timestamp)?;
-    let seconds = now.as_secs().abs_diff(at);
-    if Duration::from_secs(seconds) > tolerance {
-        let side = if at < now.as_secs() { "old" } else { "ahead" };
-        return Err(VerifyError::Stale { seconds, side });
-    }
-    let entries: Vec<_> = entries(headers.signature).collect();
-    if entries.is_empty() {
-        return Err(VerifyError::NoSignature);
-    }
-    let mut fits = Choice::from(0);
-    for secret in secrets {
-        let expected = mac(secret, headers.id, headers.timestamp, body);
-        for entry in &entries {
-            fits |= entry.ct_eq(&expected);
-        }
-    }
-    if fits.into() { Ok(()) } else { Err(VerifyError::Mismatch) }
+    let source = SourceSettings::parse(SourceInput {
+        name: "verify".to_owned(),
+        kind: "standard_webhooks".to_owned(),
+        secrets: secrets.map(Secret::expose).collect(),
+        tolerance_s: Some(tolerance.as_secs()),
+        ..SourceInput::default()
+    });
+    let unusable = |faults: Vec<InvalidSource>| {
+        let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        Rejection::Misconfigured(faults.join("; "))
+    };
+    let source = source.map_err(unusable)?;
+    let request = InboundRequest { method: &Method::POST, target: "/", headers: &headers, body };
+    judge(&request, &Context { source: &source, now, certificate: None }).map(|_| ())
 }
 
 /// The MAC of `id.timestamp.body`. The timestamp is the text of the header, not a number.
@@ -123,23 +96,18 @@ fn mac(secret: &Secret, id: &str, timestamp: &str, body: &[u8]) -> [u8; MAC_BYTE
     mac.finalize().into_bytes().into()
 }
 
-fn seconds(text: &str) -> Option<i64> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if digits { text.parse().ok() } else { None }
-}
-
-/// The signatures of the known version among the first entries.
-fn entries(header: &str) -> impl Iterator<Item = [u8; MAC_BYTES]> {
-    header.split(' ').filter(|entry| !entry.is_empty()).take(ENTRIES_MAX).filter_map(|entry| {
-        let bytes = BASE64.decode(entry.strip_prefix(VERSION)?).ok()?;
-        bytes.try_into().ok()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// The most entries of a header that are looked at.
+    const ENTRIES_MAX: usize = 32;
+    /// What is told of the checks.
+    const ID: &str = "webhook-id is empty or has a '.' in it";
+    const TIME: &str = "webhook-timestamp is not a number of whole seconds";
+    const NO_SIGNATURE: &str = "no readable signature";
+    const MISMATCH: &str = "no signature fits";
 
     const TOLERANCE: Duration = Duration::from_secs(300);
 
@@ -194,11 +162,18 @@ mod tests {
         Request { headers: Signed { id, ..GOOD.headers }, ..GOOD }
     }
 
-    fn check(request: Request<'_>, expected: Result<(), VerifyError>) {
+    /// Verified is told as `()`, else the words that the rejection has to have.
+    fn check(request: Request<'_>, expected: Result<(), &str>) {
         let now = Timestamp::from_millis((FIRST.2 + request.late_s) * 1_000);
         let secrets = [secret(SECOND.0), secret(FIRST.0)];
         let verified = verify(secrets.iter(), request.headers, request.body, now, TOLERANCE);
-        assert_eq!(verified, expected, "{:?} at {:+}", request.headers, request.late_s);
+        let told = verified.as_ref().map_err(ToString::to_string);
+        let fits = match (&told, expected) {
+            (Ok(()), Ok(())) => true,
+            (Err(told), Err(expected)) => told.contains(expected),
+            (Ok(()), Err(_)) | (Err(_), Ok(())) => false,
+        };
+        assert!(fits, "{:?} at {:+}: {told:?}", request.headers, request.late_s);
     }
 
     #[test]
@@ -242,7 +217,6 @@ mod tests {
 
     #[test]
     fn case_030_any_known_entry_passes_and_unknown_ones_are_ignored() {
-        use VerifyError::{Mismatch, NoSignature};
         let good = FIRST.4;
         let base64 = &good[3..];
         let bad = "v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc=";
@@ -253,20 +227,20 @@ mod tests {
         check(signature(&format!("  {bad}  {good} ")), Ok(()));
         check(signature(good.trim_end_matches('=')), Ok(()));
         check(signature(&format!("v1a,{base64} {good}")), Ok(()));
-        check(signature(bad), Err(Mismatch));
-        check(signature(&format!("v2,{base64}")), Err(NoSignature));
-        check(signature(&format!("v1a,{base64}")), Err(NoSignature));
-        check(signature(&format!("V1,{base64}")), Err(NoSignature));
-        check(signature(&format!("v1={base64}")), Err(NoSignature));
-        check(signature(&format!("v1,{base64},{base64}")), Err(NoSignature));
-        check(signature(base64), Err(NoSignature));
-        check(signature(""), Err(NoSignature));
-        check(signature("   "), Err(NoSignature));
-        check(signature("v1,"), Err(NoSignature));
-        check(signature("v1,g0hM9SsE"), Err(NoSignature));
-        check(signature("v1,é"), Err(NoSignature));
+        check(signature(bad), Err(MISMATCH));
+        check(signature(&format!("v2,{base64}")), Err(NO_SIGNATURE));
+        check(signature(&format!("v1a,{base64}")), Err(MISMATCH));
+        check(signature(&format!("V1,{base64}")), Err(NO_SIGNATURE));
+        check(signature(&format!("v1={base64}")), Err(NO_SIGNATURE));
+        check(signature(&format!("v1,{base64},{base64}")), Err(NO_SIGNATURE));
+        check(signature(base64), Err(NO_SIGNATURE));
+        check(signature(""), Err(NO_SIGNATURE));
+        check(signature("   "), Err(NO_SIGNATURE));
+        check(signature("v1,"), Err(MISMATCH));
+        check(signature("v1,g0hM9SsE"), Err(MISMATCH));
+        check(signature("v1,é"), Err("is not plain text"));
         check(signature(&many(ENTRIES_MAX - 1)), Ok(()));
-        check(signature(&many(ENTRIES_MAX)), Err(Mismatch));
+        check(signature(&many(ENTRIES_MAX)), Err(MISMATCH));
         check(signature(&format!("{good} {}", many(199))), Ok(()));
     }
 
@@ -275,8 +249,8 @@ mod tests {
         for (late_s, expected) in [
             (300, Ok(())),
             (-300, Ok(())),
-            (301, Err(VerifyError::Stale { seconds: 301, side: "old" })),
-            (-301, Err(VerifyError::Stale { seconds: 301, side: "ahead" })),
+            (301, Err("301 s old")),
+            (-301, Err("301 s ahead")),
         ] {
             check(Request { late_s, ..GOOD }, expected);
         }
@@ -284,35 +258,34 @@ mod tests {
 
     #[test]
     fn case_092_the_text_of_the_timestamp_is_what_is_signed() {
-        check(timestamp("01614265330"), Err(VerifyError::Mismatch));
-        for odd in ["hello", "", "1614265330.0", "-1", "+1614265330", " 1614265330", "1e9"] {
-            check(timestamp(odd), Err(VerifyError::Timestamp));
+        check(timestamp("01614265330"), Err(MISMATCH));
+        for odd in ["hello", "", "1614265330.0", "-1", "+1614265330", "1 614265330", "1e9"] {
+            check(timestamp(odd), Err(TIME));
         }
-        check(timestamp("99999999999999999999"), Err(VerifyError::Timestamp));
-        let seconds = 9_223_372_036_854_775_807 - 1_614_265_330;
-        check(timestamp("9223372036854775807"), Err(VerifyError::Stale { seconds, side: "ahead" }));
+        check(timestamp("99999999999999999999"), Err(TIME));
+        check(timestamp("9223372036854775807"), Err(TIME));
     }
 
     #[test]
     fn case_027_other_bytes_for_the_same_json_do_not_verify() {
         for body in [r#"{"test":2432232314}"#, r#"{"test": 2432232314} "#, ""] {
-            check(Request { body: body.as_bytes(), ..GOOD }, Err(VerifyError::Mismatch));
+            check(Request { body: body.as_bytes(), ..GOOD }, Err(MISMATCH));
         }
     }
 
     #[test]
     fn the_id_is_part_of_what_is_signed() {
-        check(id("msg_other"), Err(VerifyError::Mismatch));
-        check(id(""), Err(VerifyError::Id));
+        check(id("msg_other"), Err(MISMATCH));
+        check(id(""), Err(ID));
         // The full stop could move between the id, the timestamp and the body.
-        check(id("msg_p5jXN8AQM9LWM0D4loKWxJek.1614265330"), Err(VerifyError::Id));
+        check(id("msg_p5jXN8AQM9LWM0D4loKWxJek.1614265330"), Err(ID));
     }
 
     #[test]
     fn no_secret_verifies_nothing() {
         let now = Timestamp::from_millis(FIRST.2 * 1_000);
         let verified = verify([].into_iter(), GOOD.headers, GOOD.body, now, TOLERANCE);
-        assert_eq!(verified, Err(VerifyError::Mismatch));
+        assert!(matches!(verified, Err(Rejection::Misconfigured(_))), "{verified:?}");
     }
 
     proptest! {
@@ -339,7 +312,7 @@ mod tests {
                 length => other[flip.index(length)] ^= 1,
             }
             let verified = verify(secrets.iter(), headers, &other, now, Duration::ZERO);
-            prop_assert_eq!(verified, Err(VerifyError::Mismatch));
+            prop_assert_eq!(verified, Err(Rejection::mismatch()));
         }
 
         #[test]
