@@ -7,9 +7,10 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use everhook_domain::header::HeaderPrefix;
 use everhook_domain::inbound::{
-    Answer, CertificateUrl, Context, Handshake, InboundRequest, Judgement, ReceivedItem, Rejection,
-    SourceKind, judge,
+    Answer, CertificateUrl, Context, ForwardedHeaders, Handshake, InboundRequest, Judgement,
+    ReceivedItem, Rejection, SourceKind, judge,
 };
 use everhook_domain::source::{InvalidSource, SourceInput, SourceSettings};
 use everhook_domain::time::{Clock as _, SystemClock, Timestamp};
@@ -69,6 +70,12 @@ impl EventKey {
     pub fn new(source: impl Into<String>, id: &str) -> Self {
         let source = source.into();
         Self { id: format!("{source}:{id}"), source }
+    }
+
+    /// A key as a table has it: the whole text, and the source.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn stored(id: String, source: String) -> Self {
+        Self { id, source }
     }
 
     /// The whole text, as stores have it.
@@ -178,6 +185,14 @@ impl Verifier {
             body: own.body.clone().into_bytes(),
         });
         own.or_else(|| self.settings.kind.answer(is_duplicate))
+    }
+
+    /// The headers of a request that are worth keeping with its events: without credentials, what
+    /// belongs to the connection, and Everhook's own. With them go, as `X-Message-Received-Method`
+    /// and `-Url`, the data of webhooks that are a GET.
+    pub fn passed_on(&self, request: &InboundRequest<'_>) -> ForwardedHeaders {
+        let called = self.settings.called(request.target);
+        ForwardedHeaders::of(request, &called, &HeaderPrefix::default())
     }
 
     /// Whether this request, exactly as it came from the socket, is the provider's, and which
