@@ -44,6 +44,7 @@ impl Token {
     ///
     /// # Errors
     /// The system gives no random numbers.
+    #[expect(clippy::disallowed_methods, reason = "the one place where this crate draws")]
     pub fn draw() -> Result<Self, StoreError> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).map_err(StoreError::new)?;
