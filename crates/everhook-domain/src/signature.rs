@@ -246,12 +246,9 @@ mod tests {
 
     #[test]
     fn the_tolerance_is_inclusive_on_both_sides() {
-        for (late_s, expected) in [
-            (300, Ok(())),
-            (-300, Ok(())),
-            (301, Err("301 s old")),
-            (-301, Err("301 s ahead")),
-        ] {
+        for (late_s, expected) in
+            [(300, Ok(())), (-300, Ok(())), (301, Err("301 s old")), (-301, Err("301 s ahead"))]
+        {
             check(Request { late_s, ..GOOD }, expected);
         }
     }

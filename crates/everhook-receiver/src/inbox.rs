@@ -3,10 +3,10 @@
 //!
 //! | a crash | what is left | what becomes of the event |
 //! | --- | --- | --- |
-//! | before the transaction that stores it | nothing | its sender had no 2xx, and sends it again |
-//! | after that, before the 2xx | the event | the sender's next attempt is a duplicate; it is worked on |
-//! | a worker, before its handler or in it | the event, leased | worked on again when the lease ends |
-//! | a worker, after its handler, before the mark | the same, and all of its work | **worked on again** |
+//! | before it is stored | nothing | its sender had no 2xx, and sends it again |
+//! | after that, before the 2xx | the event | the next attempt is a duplicate; it is worked on |
+//! | a worker, until its handler ends | the event, leased | worked on when the lease ends |
+//! | a worker, before the mark | the same, and all of its work | **worked on again** |
 //! | a worker, after the mark | processed | nothing more |
 //!
 //! With `finish_in` of an inbox the mark commits with the work, and the fourth line is the third.

@@ -28,7 +28,7 @@ use crate::webhook::Webhook;
 ///
 /// The handler finds a [`Webhook`] in the extensions of its request. With a 2xx it says that the
 /// events are processed; with anything else, or a panic, it gives them back, and the sender's next
-/// attempt runs it again. It runs in a task of its own, so that a sender that hangs up ends nothing.
+/// attempt runs it again. It runs in a task of its own, so a sender that hangs up ends nothing.
 ///
 /// | a request | answer |
 /// | --- | --- |

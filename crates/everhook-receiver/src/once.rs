@@ -4,13 +4,14 @@
 //! | a crash | what is left | what the sender's next attempt finds |
 //! | --- | --- | --- |
 //! | before the claim | nothing | a new event: it runs |
-//! | after the claim, before the handler | received, under a lease | in progress until the lease ends, then it runs |
-//! | in the handler | the same, and what it has done | the same: it runs again from its beginning |
+//! | after the claim, before the handler | received, leased | come again until it ends: it runs |
+//! | in the handler | the same, and what it has done | the same: it runs from its beginning |
 //! | after the handler, before the mark | the same, and all of its work | **it runs again** |
 //! | after the mark, before the answer | processed | a duplicate: it does not run |
 //!
-//! So a handler runs at least once, and its work may be done twice after a crash. Where it must not,
-//! let the receipt commit with the work (`claim_in` of a store), or give the work a key of its own.
+//! So a handler runs at least once, and its work may be done twice after a crash. Where it must
+//! not, let the receipt commit with the work (`claim_in` of a store), or give the work a key of its
+//! own.
 //!
 //! A handler that fails gives its event back, and the next attempt runs it at once. One that stands
 //! still for longer than its lease loses the event to the next attempt; its own mark is then

@@ -218,9 +218,8 @@ fn of_an_array_the_handler_gets_what_is_new(kind: Kind) {
     let layer = WebhookLayer::new(verifier.unwrap(), Arc::clone(&world.nodes[0]));
     let service = route.behind(layer);
     let item = |event: u32| {
-        format!(
-            r#"{{"eventId":{event},"subscriptionId":2,"portalId":3,"appId":4,"occurredAt":5,"subscriptionType":"contact.creation","attemptNumber":0,"objectId":6}}"#
-        )
+        let rest = r#""subscriptionId":2,"portalId":3,"appId":4,"occurredAt":5,"objectId":6"#;
+        format!(r#"{{"eventId":{event},{rest},"subscriptionType":"contact.creation"}}"#)
     };
     let request = |events: &[u32]| {
         let items: Vec<_> = events.iter().map(|event| item(*event)).collect();
