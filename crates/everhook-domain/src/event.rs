@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::id::EventId;
+use crate::id::{EventId, Id, Kind};
 use crate::time::Timestamp;
 
 /// Longest event type, in bytes.
@@ -159,6 +159,11 @@ impl SourceEventId {
         } else {
             Err(InvalidSourceEventId)
         }
+    }
+
+    /// The ID of what made something of ours this version.
+    pub(crate) fn of_version<K: Kind>(id: &Id<K>, version: u64) -> Self {
+        Self(format!("{id}:v{version}").into_boxed_str())
     }
 
     /// The ID as text.

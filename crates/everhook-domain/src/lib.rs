@@ -24,6 +24,7 @@
 //! | [`schedule`] | when the attempts of a round are due |
 //! | [`delivery`] | the state machine of a delivery |
 //! | [`budget`] | what deliveries may weigh in memory, all of them and those of one lane |
+//! | [`conversation`] | the built-in resource: what a command changes, and its event |
 //! | [`bulk`] | work on many deliveries: which, how fast, what becomes of each |
 //! | [`attempt`] | the result of one attempt |
 //! | [`health`] | what an endpoint's last results say about it |
@@ -38,6 +39,7 @@ pub mod attempt;
 pub mod budget;
 pub mod bulk;
 pub mod certificate;
+pub mod conversation;
 pub mod delivery;
 mod digest;
 pub mod endpoint;
