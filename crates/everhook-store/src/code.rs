@@ -1,6 +1,7 @@
 //! How closed lists are written: small numbers that never change their meaning.
 
 use everhook_domain::attempt::Trigger;
+use everhook_domain::conversation::ConversationStatus;
 use everhook_domain::delivery::{CancelReason, DeadReason};
 use everhook_domain::event::Origin;
 use everhook_domain::receipt::ReceiptStatus;
@@ -103,5 +104,22 @@ pub(crate) const fn read_receipt_status(code: i64) -> Result<ReceiptStatus, Unkn
         1 => Ok(ReceiptStatus::Conflict),
         2 => Ok(ReceiptStatus::Dead),
         _ => Err(UnknownCode("receipt status", code)),
+    }
+}
+
+pub(crate) const fn conversation_status(status: ConversationStatus) -> i64 {
+    match status {
+        ConversationStatus::Open => 0,
+        ConversationStatus::Pending => 1,
+        ConversationStatus::Closed => 2,
+    }
+}
+
+pub(crate) const fn read_conversation_status(code: i64) -> Result<ConversationStatus, UnknownCode> {
+    match code {
+        0 => Ok(ConversationStatus::Open),
+        1 => Ok(ConversationStatus::Pending),
+        2 => Ok(ConversationStatus::Closed),
+        _ => Err(UnknownCode("conversation status", code)),
     }
 }

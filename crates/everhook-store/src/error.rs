@@ -1,5 +1,6 @@
 //! What a verb answers when it does not do what it was asked.
 
+use everhook_domain::conversation::NotDone;
 use everhook_domain::delivery::IllegalStep;
 use everhook_domain::endpoint::IllegalVerb;
 use everhook_domain::id::EndpointId;
@@ -34,6 +35,12 @@ pub enum Refusal {
     /// It was changed in the meantime: read it again.
     #[error("it was changed in the meantime")]
     VersionChanged,
+    /// It has another version than was expected.
+    #[error("it has version {current} now; read it again")]
+    Stale {
+        /// The version that it has.
+        current: u64,
+    },
     /// The endpoint's state forbids it.
     #[error(transparent)]
     Endpoint(#[from] IllegalVerb),
@@ -76,6 +83,16 @@ pub enum Refusal {
     /// Too many signing secrets are live.
     #[error(transparent)]
     Secrets(#[from] TooManySecrets),
+}
+
+/// A conversation that is deleted is as one that never was.
+impl From<NotDone> for Refusal {
+    fn from(not_done: NotDone) -> Self {
+        match not_done {
+            NotDone::Deleted => Self::NotFound,
+            NotDone::Stale { current } => Self::Stale { current },
+        }
+    }
 }
 
 /// As many endpoints as a message names.

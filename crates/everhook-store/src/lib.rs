@@ -10,6 +10,7 @@
 //! | [`Sending`] | events in, deliveries leased, results recorded |
 //! | [`DirectoryStore`] | tenants, endpoints and sources |
 //! | [`Receiving`] | webhooks in, and what is decided about them |
+//! | [`Conversations`] | the built-in resource with versions |
 //! | [`Keys`] | idempotency records, and claims that are finished later |
 //! | [`Jobs`] | long work in small steps |
 //! | [`Bulk`] | work on many deliveries at once |
@@ -22,6 +23,7 @@
 mod bulk;
 mod claim;
 mod code;
+mod conversations;
 mod directory;
 mod error;
 mod handoff;
@@ -41,6 +43,7 @@ pub mod sqlite;
 
 pub use bulk::{Bulk, BulkRecord, BulkRequest, BulkStarted};
 pub use claim::{Claim, Claimed, Render};
+pub use conversations::{Conversations, Converse, ConverseRequest};
 pub use directory::{
     Change, Changed, Directory, DirectoryStore, ENDPOINTS_PER_TENANT_MAX, SOURCES_PER_TENANT_MAX,
 };
@@ -67,6 +70,9 @@ pub use sending::{
 pub use share::Share;
 
 /// Everything a running server needs of a store.
-pub trait Store: Sending + Receiving + DirectoryStore + Jobs + Bulk + Reading {}
+pub trait Store:
+    Sending + Receiving + Conversations + DirectoryStore + Jobs + Bulk + Reading
+{
+}
 
-impl<T: Sending + Receiving + DirectoryStore + Jobs + Bulk + Reading> Store for T {}
+impl<T: Sending + Receiving + Conversations + DirectoryStore + Jobs + Bulk + Reading> Store for T {}

@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::budget::Budget;
+use everhook_domain::conversation::{Conversation, Message, Outcome};
 use everhook_domain::delivery::State;
 use everhook_domain::health::EndpointHealth;
-use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
+use everhook_domain::id::{ConversationId, DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_engine::EngineSettings;
 use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
-    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed, Decision,
-    DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail,
-    EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish,
-    Published, Reading, ReceiptQuery, ReceiptRecord, Receive, Received, Receiving, Sending,
-    SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
+    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed,
+    Conversations, Converse, Decision, DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory,
+    DirectoryStore, EventDetail, EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery,
+    Page, PageRequest, Publish, Published, Reading, ReceiptQuery, ReceiptRecord, Receive, Received,
+    Receiving, Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
 };
 
 use crate::world::{World, answers};
@@ -159,6 +160,44 @@ impl Receiving for FaultyStore {
     ) -> Result<Page<ReceiptRecord>, StoreError> {
         self.check()?;
         self.inner.receipts(tenant, query, page).await
+    }
+}
+
+#[async_trait]
+impl Conversations for FaultyStore {
+    async fn converse(
+        &self,
+        converse: Converse,
+        claim: Option<Claim<Outcome>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Outcome>, StoreError> {
+        self.inner.converse(converse, claim, now).await
+    }
+
+    async fn conversation(
+        &self,
+        tenant: TenantId,
+        conversation: ConversationId,
+    ) -> Result<Option<Conversation>, StoreError> {
+        self.inner.conversation(tenant, conversation).await
+    }
+
+    async fn messages(
+        &self,
+        tenant: TenantId,
+        conversation: ConversationId,
+        page: PageRequest,
+    ) -> Result<Option<Page<Message>>, StoreError> {
+        self.inner.messages(tenant, conversation, page).await
+    }
+
+    async fn changed_since(
+        &self,
+        tenant: TenantId,
+        from: Option<Timestamp>,
+        page: PageRequest,
+    ) -> Result<Page<Conversation>, StoreError> {
+        self.inner.changed_since(tenant, from, page).await
     }
 }
 

@@ -8,17 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use async_trait::async_trait;
 use everhook_domain::budget::Budget;
+use everhook_domain::conversation::{Conversation, Message, Outcome};
 use everhook_domain::health::EndpointHealth;
-use everhook_domain::id::{DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
+use everhook_domain::id::{ConversationId, DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
-    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed, Decision,
-    DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory, DirectoryStore, EventDetail,
-    EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery, Page, PageRequest, Publish,
-    Published, Reading, ReceiptQuery, ReceiptRecord, Receive, Received, Receiving, Sending,
-    SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
+    Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed,
+    Conversations, Converse, Decision, DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory,
+    DirectoryStore, EventDetail, EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery,
+    Page, PageRequest, Publish, Published, Reading, ReceiptQuery, ReceiptRecord, Receive, Received,
+    Receiving, Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
 };
 
 use crate::client::tenant;
@@ -260,6 +261,44 @@ impl Receiving for Front {
     ) -> Result<Page<ReceiptRecord>, StoreError> {
         let call = async |store: Arc<SqliteStore>| store.receipts(tenant, query, page).await;
         self.own("receipts", call).await
+    }
+}
+
+#[async_trait]
+impl Conversations for Front {
+    async fn converse(
+        &self,
+        converse: Converse,
+        claim: Option<Claim<Outcome>>,
+        now: Timestamp,
+    ) -> Result<Claimed<Outcome>, StoreError> {
+        self.own("converse", async |store| store.converse(converse, claim, now).await).await
+    }
+
+    async fn conversation(
+        &self,
+        tenant: TenantId,
+        id: ConversationId,
+    ) -> Result<Option<Conversation>, StoreError> {
+        self.own("conversation", async |store| store.conversation(tenant, id).await).await
+    }
+
+    async fn messages(
+        &self,
+        tenant: TenantId,
+        of: ConversationId,
+        page: PageRequest,
+    ) -> Result<Option<Page<Message>>, StoreError> {
+        self.own("messages", async |store| store.messages(tenant, of, page).await).await
+    }
+
+    async fn changed_since(
+        &self,
+        tenant: TenantId,
+        from: Option<Timestamp>,
+        page: PageRequest,
+    ) -> Result<Page<Conversation>, StoreError> {
+        self.own("changed_since", async |store| store.changed_since(tenant, from, page).await).await
     }
 }
 

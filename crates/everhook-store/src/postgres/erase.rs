@@ -11,7 +11,7 @@ use super::tx::Tx;
 use crate::jobs::JobStep;
 
 /// What goes by the tenant alone. Keys come before what they lead to.
-const OF_TENANT: [&str; 8] = [
+const OF_TENANT: [&str; 11] = [
     "DELETE FROM receipt_keys WHERE (tenant, key) IN (SELECT tenant, key \
      FROM receipt_keys WHERE tenant = $1 LIMIT $2)",
     "DELETE FROM receipts WHERE (tenant, id) IN (SELECT tenant, id \
@@ -28,6 +28,12 @@ const OF_TENANT: [&str; 8] = [
      FROM bulk_members WHERE tenant = $1 LIMIT $2)",
     "DELETE FROM bulks WHERE (tenant, id) IN (SELECT tenant, id \
      FROM bulks WHERE tenant = $1 LIMIT $2)",
+    "DELETE FROM messages WHERE (tenant, conversation, version) IN (SELECT tenant, conversation, \
+     version FROM messages WHERE tenant = $1 LIMIT $2)",
+    "DELETE FROM conversations WHERE (tenant, id) IN (SELECT tenant, id \
+     FROM conversations WHERE tenant = $1 LIMIT $2)",
+    "DELETE FROM conversation_changes WHERE tenant IN (SELECT tenant \
+     FROM conversation_changes WHERE tenant = $1 LIMIT $2)",
 ];
 
 /// What hangs on a delivery.

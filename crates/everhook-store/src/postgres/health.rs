@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use everhook_domain::endpoint::DisabledReason;
 use everhook_domain::health::{EndpointHealth, Health};
 use everhook_domain::id::EndpointId;
-use everhook_domain::system_event::{self, SystemEvent};
-use everhook_domain::tenant::TenantId;
+use everhook_domain::system_event;
 use everhook_domain::time::Timestamp;
 use tokio_postgres::Row;
 
@@ -19,7 +18,6 @@ use super::number::{Bits, bits, count, int};
 use super::pool::Connection;
 use super::tx::{Access, Noted, Tx};
 use super::{change, publish};
-use crate::sending::{Publish, Targets};
 
 /// The end of a transaction: attempts are counted in the health of their endpoints, endpoints where
 /// nothing has succeeded for too long are disabled, and system events are published.
@@ -33,23 +31,11 @@ pub(super) async fn conclude(tx: &mut Tx, ids: &Ids) -> Result<(), VerbError> {
     told.append(&mut tx.noted);
     for noted in told {
         if let Noted::Event(tenant, event) = noted {
-            tell(tx, ids, tenant, &event).await?;
+            let event = event.compose(tx.now);
+            publish::own(tx, ids, tenant, event).await?;
         }
     }
     Ok(())
-}
-
-/// Publishes a system event in the running transaction: like any other event, but nobody waits for
-/// room in a lane, so the engine finds its deliveries in the table.
-async fn tell(
-    tx: &mut Tx,
-    ids: &Ids,
-    tenant: TenantId,
-    event: &SystemEvent,
-) -> Result<(), VerbError> {
-    let events = vec![event.compose(tx.now)];
-    let publish = Publish { tenant, events, targets: Targets::Subscribed };
-    publish::publish(tx, ids, &publish, None, (Vec::new(), None)).await.map(drop)
 }
 
 /// Counts attempts; returns what is to be told, in its order.

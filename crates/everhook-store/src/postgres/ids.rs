@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use everhook_domain::id::{EndpointId, EventId, ReplayId, SourceId};
+use everhook_domain::id::{ConversationId, EndpointId, EventId, Id, MessageId, ReplayId, SourceId};
 use everhook_domain::time::Timestamp;
 
 /// Random starts leave the top bit free, so that counting on never overflows.
@@ -33,26 +33,37 @@ impl Ids {
 
     /// An event's id, above every earlier one of this node.
     pub(super) fn event(&self, now: Timestamp) -> EventId {
-        let (millis, sequence) = self.next(now);
-        EventId::from_parts(millis, sequence, self.tag, 0)
+        self.id(now)
     }
 
     /// An endpoint's id.
     pub(super) fn endpoint(&self, now: Timestamp) -> EndpointId {
-        let (millis, sequence) = self.next(now);
-        EndpointId::from_parts(millis, sequence, self.tag, 0)
+        self.id(now)
     }
 
     /// A source's id.
     pub(super) fn source(&self, now: Timestamp) -> SourceId {
-        let (millis, sequence) = self.next(now);
-        SourceId::from_parts(millis, sequence, self.tag, 0)
+        self.id(now)
     }
 
     /// The id of work on many deliveries.
     pub(super) fn replay(&self, now: Timestamp) -> ReplayId {
+        self.id(now)
+    }
+
+    /// A conversation's id.
+    pub(super) fn conversation(&self, now: Timestamp) -> ConversationId {
+        self.id(now)
+    }
+
+    /// A message's id.
+    pub(super) fn message(&self, now: Timestamp) -> MessageId {
+        self.id(now)
+    }
+
+    fn id<K>(&self, now: Timestamp) -> Id<K> {
         let (millis, sequence) = self.next(now);
-        ReplayId::from_parts(millis, sequence, self.tag, 0)
+        Id::from_parts(millis, sequence, self.tag, 0)
     }
 
     fn next(&self, now: Timestamp) -> (u64, u64) {

@@ -54,6 +54,20 @@ pub(super) async fn first_events(
     Ok(first)
 }
 
+/// Makes a key lead to this event until an instant, whatever it led to before.
+pub(super) async fn set_first_event(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    (key, event, expires_at): (Bits, EventId, Timestamp),
+) -> Result<(), VerbError> {
+    let statement = "INSERT INTO source_event_ids (tenant, key, event, expires_at) \
+                     VALUES ($1, $2, $3, $4) ON CONFLICT (tenant, key) DO UPDATE \
+                     SET event = excluded.event, expires_at = excluded.expires_at";
+    let values = (Bits::from(event), expires_at.as_millis());
+    connection.execute(statement, &[&tenant.as_str(), &key, &values.0, &values.1]).await?;
+    Ok(())
+}
+
 /// Takes each receipt key that is new or whose window is over for a receipt until an instant, and
 /// returns the receipt that every key then leads to. Whether it was taken or not, the key is
 /// locked: another transaction that wants it waits for this one.

@@ -13,6 +13,7 @@
 //! | `health` | endpoints' failures, and what a transaction tells of itself |
 //! | `failure` | what PostgreSQL's errors mean |
 //! | `claimed`, `publish`, `receive`, `lease`, `act`, `decide`, `change`, `source` | the verbs |
+//! | `converse` | conversations: the verb, and their lists |
 //! | `outgoing` | new events and their deliveries, published or received |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading` | single things and lists |
@@ -25,6 +26,7 @@ mod bulk;
 mod catalog;
 mod change;
 mod claimed;
+mod converse;
 mod decide;
 mod erase;
 mod failure;

@@ -45,6 +45,29 @@ pub(super) async fn publish(
     Ok((claimed::done(tx, claim, published).await?, handed))
 }
 
+/// Publishes an event of our own in the running transaction: like any other event, but nobody waits
+/// for room in a lane, so the engine finds its deliveries in the table. It is new, whatever was
+/// published under its source event ID before.
+pub(super) async fn own(
+    tx: &mut Tx,
+    ids: &Ids,
+    tenant: TenantId,
+    event: NewEvent,
+) -> Result<(), VerbError> {
+    tx.tenant(&tenant)?;
+    let key = source_key(&tenant, &event);
+    let publish = Publish { tenant, events: vec![event], targets: Targets::Subscribed };
+    let batch = Batch::new(ids, &publish, tx.now);
+    if let Some(key) = key {
+        let expires_at = tx.now + tx.rules.policy.dedupe_window;
+        let entry = (Bits::from(key), batch.ids[0], expires_at);
+        keys::set_first_event(&mut tx.connection, &publish.tenant, entry).await?;
+    }
+    let routes = rerouted(tx, &publish, (Vec::new(), None))?;
+    let rows = batch.new_rows(&publish, &routes);
+    outgoing::store(tx, &publish.tenant, &rows, routes).await.map(drop)
+}
+
 /// The events of a call, with what was known of their source event IDs.
 struct Batch {
     /// The id that each event has if it is new.
@@ -66,8 +89,18 @@ struct Stored {
 }
 
 impl Batch {
+    /// All of them new.
+    fn new(ids: &Ids, publish: &Publish, now: Timestamp) -> Self {
+        let ids: Vec<EventId> = publish.events.iter().map(|_| ids.event(now)).collect();
+        let seal =
+            |(event, id): (&NewEvent, &EventId)| Bytes::from(event.envelope.clone().seal(*id));
+        let bodies = publish.events.iter().zip(&ids).map(seal).collect();
+        Self { firsts: ids.clone(), ids, stored: HashMap::new(), bodies }
+    }
+
+    /// With what is known of their keys, which are taken for those that are new.
     async fn take(tx: &mut Tx, ids: &Ids, publish: &Publish) -> Result<Self, VerbError> {
-        let ids: Vec<EventId> = publish.events.iter().map(|_| ids.event(tx.now)).collect();
+        let Self { ids, bodies, .. } = Self::new(ids, publish, tx.now);
         let key = |event: &NewEvent| source_key(&publish.tenant, event).map(Bits::from);
         let keys: Vec<Option<Bits>> = publish.events.iter().map(key).collect();
         let mut wanted = HashMap::new();
@@ -86,9 +119,6 @@ impl Batch {
         let before: Vec<EventId> =
             firsts.iter().filter(|first| ids.binary_search(first).is_err()).copied().collect();
         let stored = stored(&mut tx.connection, &publish.tenant, &before).await?;
-        let seal =
-            |(event, id): (&NewEvent, &EventId)| Bytes::from(event.envelope.clone().seal(*id));
-        let bodies = publish.events.iter().zip(&ids).map(seal).collect();
         Ok(Self { ids, firsts, stored, bodies })
     }
 

@@ -43,7 +43,7 @@ struct Hanging {
 
 /// In the order in which they are emptied. Keys come before what they lead to, so that none ever
 /// leads to a row that is given to somebody else.
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 10] = [
     Part { table: "key_log", bytes: "0", hanging: &[] },
     Part { table: "idempotency_records", bytes: "length(body)", hanging: &[] },
     Part {
@@ -79,6 +79,8 @@ const PARTS: [Part; 8] = [
     Part { table: "receipts", bytes: "0", hanging: &[] },
     Part { table: "received_headers", bytes: "length(headers)", hanging: &[] },
     Part { table: "sources", bytes: "0", hanging: &[] },
+    Part { table: "messages", bytes: "length(body)", hanging: &[] },
+    Part { table: "conversations", bytes: "0", hanging: &[] },
 ];
 const OF_ENDPOINT: &str = "hanging.endpoint = owner.seq";
 /// A delivery's key is its event's, and its ordinal in the last 16 bits.

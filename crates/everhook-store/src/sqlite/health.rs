@@ -1,23 +1,16 @@
-//! The health of endpoints, and what a transaction has to tell of itself.
+//! The health of endpoints.
 //!
 //! The writer mirrors the health of those endpoints that have failed since their last success, so
-//! that an attempt that succeeds where nothing had failed reads and writes nothing. System events
-//! are published by [`PublishVerb`], at the end of the transaction that makes them.
+//! that an attempt that succeeds where nothing had failed reads and writes nothing.
 
 use std::collections::HashMap;
 
 use everhook_domain::health::{EndpointHealth, Health};
 use everhook_domain::id::EndpointId;
-use everhook_domain::system_event::SystemEvent;
-use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::command::{Verb, VerbError};
-use super::outgoing::Outgoing;
-use super::publish::PublishVerb;
-use super::tx::{Tx, endpoint_no};
-use crate::sending::{Publish, Targets};
+use super::tx::endpoint_no;
 
 /// Endpoint → health of those that have failed since their last success.
 pub(super) type Healths = HashMap<i64, EndpointHealth>;
@@ -79,21 +72,4 @@ pub(super) fn write(
             health.first_failure_at.map(Timestamp::as_millis),
         ])?;
     Ok(())
-}
-
-/// Publishes a system event in the running transaction: like any other event, but nobody waits for
-/// room in a lane, so the engine finds its deliveries in the table.
-pub(super) fn publish(
-    tx: &mut Tx<'_>,
-    tenant: TenantId,
-    event: &SystemEvent,
-    now: Timestamp,
-) -> Result<(), VerbError> {
-    let mut verb = PublishVerb {
-        publish: Publish { tenant, events: vec![event.compose(now)], targets: Targets::Subscribed },
-        claim: None,
-        now,
-        outgoing: Outgoing::default(),
-    };
-    verb.run(tx).map(drop)
 }

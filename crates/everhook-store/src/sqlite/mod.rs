@@ -11,8 +11,9 @@
 //! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `keys` | the exact map of all deduplication keys |
 //! | `row`, `record`, `receipt` | how things are written |
-//! | `health` | endpoints' failures, and what a transaction tells of itself |
+//! | `health` | endpoints' failures |
 //! | `claimed`, `publish`, `receive`, `lease`, `act`, `decide`, `change`, `source` | the verbs |
+//! | `converse` | conversations: the verb, and their lists |
 //! | `outgoing` | new events and their deliveries, published or received |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
 //! | `reading`, `probe` | single things, lists, and whether writes succeed |
@@ -26,6 +27,7 @@ mod catalog;
 mod change;
 mod claimed;
 mod command;
+mod converse;
 mod decide;
 mod erase;
 mod health;

@@ -4,6 +4,8 @@ use bytes::Bytes;
 use everhook_domain::attempt::Trigger;
 use everhook_domain::event::{self, EventType, NewEvent};
 use everhook_domain::id::EventId;
+use everhook_domain::key::KeyHash;
+use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use rusqlite::OptionalExtension;
 
@@ -64,6 +66,18 @@ impl PublishVerb {
         {
             return Ok(first);
         }
+        self.store(tx, tenant, index, key)
+    }
+
+    /// Stores an event as new, and makes its key lead to it.
+    fn store(
+        &mut self,
+        tx: &mut Tx<'_>,
+        tenant: i64,
+        index: usize,
+        key: Option<KeyHash>,
+    ) -> Result<AcceptedEvent, VerbError> {
+        let event = &self.publish.events[index];
         let (sequence, created_at) = tx.next_event(self.now);
         let id = event_id(first_key(sequence), created_at.as_millis(), tx.tag());
         let row = NewRow {
@@ -98,6 +112,27 @@ impl PublishVerb {
             deliveries,
         })
     }
+}
+
+/// Publishes an event of our own in the running transaction: like any other event, but nobody waits
+/// for room in a lane, so the engine finds its deliveries in the table. It is new, whatever was
+/// published under its source event ID before.
+pub(super) fn own(
+    tx: &mut Tx<'_>,
+    tenant: TenantId,
+    event: NewEvent,
+    now: Timestamp,
+) -> Result<(), VerbError> {
+    let tenant_no = tx.tenant(&tenant)?;
+    let key = source_key(&tenant, &event);
+    let mut verb = PublishVerb {
+        publish: Publish { tenant, events: vec![event], targets: Targets::Subscribed },
+        claim: None,
+        now,
+        outgoing: Outgoing::default(),
+    };
+    verb.outgoing.reroute(&tx.catalog().directory, &verb.publish)?;
+    verb.store(tx, tenant_no, 0, key).map(drop)
 }
 
 /// The first event of a source event ID, as the answer to its duplicate; `None` if it is gone.

@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0003_tenants.sql"),
     include_str!("0004_system_events.sql"),
     include_str!("0005_receiving.sql"),
+    include_str!("0007_conversations.sql"),
 ];
 
 /// Why a database cannot be opened. Written for the operator.

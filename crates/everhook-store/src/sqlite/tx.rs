@@ -23,7 +23,7 @@ use super::keys::{self, KeyEntry};
 use super::memory::{After, Memory};
 use super::meta::{LAST_CREATED_AT, LAST_ENDPOINT, LAST_SEQUENCE, LAST_SOURCE, set_meta};
 use super::row::{DeliveryRow, signed};
-use super::{change, health, record};
+use super::{change, health, publish, record};
 use crate::error::Refusal;
 use crate::sending::StorePolicy;
 use crate::share::Share;
@@ -306,7 +306,7 @@ impl<'a> Tx<'a> {
             }
         }
         for (tenant, event, now) in std::mem::take(&mut self.untold) {
-            health::publish(self, tenant, &event, now)?;
+            publish::own(self, tenant, event.compose(now), now)?;
         }
         for (endpoint, changed) in &self.after.health {
             health::write(self.connection, *endpoint, changed)?;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use everhook_domain::bulk::BulkKind;
+use everhook_domain::conversation::{Command, NewConversation};
 use everhook_domain::endpoint::EndpointVerb::Disable;
-use everhook_domain::id::{EndpointId, EventId};
+use everhook_domain::id::{ConversationId, EndpointId, EventId};
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_store::{
     Act, BulkRequest, Change, Changed, Claim, Claimed, DeliveryQuery, EventQuery, JobStep,
@@ -13,6 +14,7 @@ use everhook_store::{
 
 use crate::backend::Kind;
 use crate::bulk::try_start;
+use crate::conversations::message;
 use crate::sketch::{
     claim, create_tenant, event, events, everything, finished, keyed, publish_in, secret, secrets,
     secs, settings, tenant,
@@ -69,6 +71,7 @@ struct Shop {
     world: World,
     shop: TenantId,
     endpoint: EndpointId,
+    talk: ConversationId,
     /// Failed once, and due again.
     failed: EventId,
     /// Claimed.
@@ -93,6 +96,8 @@ fn shop(kind: Kind) -> Shop {
     world.finish(&again, 500);
     assert!(matches!(publish_under(&world, &shop, "k"), Ok(Claimed::Done(_))));
     let leased = world.claim_one(endpoint);
+    let talk = world.create_in(&shop, NewConversation::default());
+    world.try_converse_in(&shop, talk.id, message("Hello")).unwrap();
     world.lanes.give(endpoint, 1);
     publish_in_all(&world, &shop, 2);
     let born = world.lanes.handed().remove(0);
@@ -106,7 +111,7 @@ fn shop(kind: Kind) -> Shop {
     };
     let matched = try_start(&world, request).unwrap().matched;
     assert!(matched > Some(1), "{matched:?}");
-    Shop { world, shop, endpoint, failed: failed.id.event(), leased, born }
+    Shop { world, shop, endpoint, talk: talk.id, failed: failed.id.event(), leased, born }
 }
 
 fn tenants_have_names_that_survive_a_crash(kind: Kind) {
@@ -140,7 +145,7 @@ fn the_default_tenant_cannot_be_deleted(kind: Kind) {
 
 /// At once, after each step of the erasing, and after a restart amid it.
 fn nothing_of_a_deleted_tenant_is_accepted_read_or_changed(kind: Kind) {
-    let Shop { mut world, shop, endpoint, failed, .. } = shop(kind);
+    let Shop { mut world, shop, endpoint, talk, failed, .. } = shop(kind);
     delete(&world, &shop);
     assert!(world.lanes.job_hints() > 0);
     loop {
@@ -163,6 +168,10 @@ fn nothing_of_a_deleted_tenant_is_accepted_read_or_changed(kind: Kind) {
         assert_eq!(world.wait(act).map(drop), not_found);
         let again = store.send_again(shop.clone(), failed, None, None, now);
         assert_eq!(world.wait(again).map(drop), not_found);
+        assert_eq!(world.try_converse_in(&shop, talk, Command::Delete).map(drop), not_found);
+        assert_eq!(world.wait(store.conversation(shop.clone(), talk)).map(drop), not_found);
+        let list = store.changed_since(shop.clone(), None, PAGE);
+        assert_eq!(world.wait(list).map(drop), not_found);
         let tenant = shop.clone();
         let create =
             Change::CreateEndpoint { tenant, settings: settings(&["*"]), secrets: secrets(1) };

@@ -16,7 +16,9 @@ mod backend;
 mod bulk;
 mod cases;
 mod catch_up;
+mod changed_since;
 mod claim;
+mod conversations;
 mod directory;
 mod disabling;
 mod erasure;
@@ -86,6 +88,8 @@ fn main() -> ExitCode {
         windows::cases,
         receipts::cases,
         states::cases,
+        conversations::cases,
+        changed_since::cases,
         jobs::cases,
         bulk::cases,
         catch_up::cases,

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use everhook_domain::conversation::{Command, Conversation, ConversationStatus, NewConversation};
 use everhook_domain::id::DeliveryId;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_store::postgres::{PostgresOptions, PostgresStore};
-use everhook_store::{Handoff, NoHandoff, Sealer, Sending, Store, StoreError, StorePolicy};
+use everhook_store::{
+    Conversations, Converse, ConverseRequest, Handoff, NoHandoff, PageRequest, Sealer, Sending,
+    Store, StoreError, StorePolicy,
+};
 use tokio::runtime::{Handle, Runtime};
 use tokio_postgres::{NoTls, Row};
 
@@ -46,6 +50,7 @@ fn cases() -> Vec<Case> {
         case(an_address_that_cannot_be_read_is_not_shown),
         case(an_unreachable_server_is_no_failure_of_ours),
         case(case_003_connections_that_are_cut_are_replaced),
+        case(changes_of_conversations_are_numbered_as_they_commit),
     ]
 }
 
@@ -216,4 +221,57 @@ fn case_003_connections_that_are_cut_are_replaced(_: Kind) {
             assert!(refused <= CONNECTIONS_MAX);
         }
     }
+}
+
+/// A change that is held up before its commit holds up the tenant's next one: else whoever reads on
+/// behind that one would never see the first.
+fn changes_of_conversations_are_numbered_as_they_commit(_: Kind) {
+    let runtime = Runtime::new().unwrap();
+    let database = Postgres::create("numbered", runtime.handle());
+    let store = runtime.block_on(PostgresStore::open(database.options(), NOW)).unwrap();
+    let (store, tenant) = (Arc::new(store), TenantId::default_tenant());
+    let converse = |request| {
+        let (store, converse) = (Arc::clone(&store), Converse { tenant: tenant.clone(), request });
+        runtime.spawn(async move {
+            let outcome = store.converse(converse, None, NOW).await.unwrap().done().unwrap();
+            outcome.conversation().clone()
+        })
+    };
+    let create = || converse(ConverseRequest::Create(NewConversation::default()));
+    let close = |conversation: &Conversation| {
+        let command = Command::Patch { status: Some(ConversationStatus::Closed), assignee: None };
+        let conversation = conversation.id;
+        converse(ConverseRequest::Change { conversation, command, expected: None })
+    };
+    let waiting = || -> i64 {
+        database.run(&format!(
+            "SELECT count(*) FROM pg_stat_activity \
+             WHERE application_name = '{}' AND wait_event_type = 'Lock'",
+            database.schema
+        ))[0]
+            .get(0)
+    };
+    let (first, second) =
+        (runtime.block_on(create()).unwrap(), runtime.block_on(create()).unwrap());
+    let (holder, connection) =
+        runtime.block_on(tokio_postgres::connect(&database.url, NoTls)).unwrap();
+    let driven = runtime.spawn(connection);
+    let lock = format!(
+        "BEGIN; SELECT 1 FROM conversations \
+         WHERE replace(id::text, '-', '') = '{:032x}' FOR UPDATE",
+        first.id.bits()
+    );
+    runtime.block_on(holder.batch_execute(&lock)).unwrap();
+    let held_up = close(&first);
+    while waiting() < 1 {}
+    let behind = close(&second);
+    while waiting() < 2 && !behind.is_finished() {}
+    assert!(!held_up.is_finished() && !behind.is_finished());
+    runtime.block_on(holder.batch_execute("COMMIT")).unwrap();
+    let ended = [runtime.block_on(held_up).unwrap(), runtime.block_on(behind).unwrap()];
+    let page = PageRequest { limit: 5, after: None, scan_limit: 5 };
+    let listed = runtime.block_on(store.changed_since(tenant.clone(), Some(NOW), page)).unwrap();
+    assert_eq!(listed.items, ended);
+    drop(holder);
+    runtime.block_on(driven).unwrap().unwrap();
 }
