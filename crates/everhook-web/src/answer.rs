@@ -40,26 +40,36 @@ pub(crate) fn ok(body: &impl Serialize) -> Response {
 pub(crate) struct Rendered {
     pub(crate) status: StatusCode,
     pub(crate) body: Vec<u8>,
+    /// The version of what is shown, as it is sent in `ETag`.
+    etag: Option<String>,
 }
 
 impl Rendered {
     /// A JSON body.
     pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Self {
-        Self { status, body: serde_json::to_vec(body).unwrap_or_default() }
+        Self { status, body: serde_json::to_vec(body).unwrap_or_default(), etag: None }
+    }
+
+    /// The same, of something that has this version.
+    pub(crate) fn versioned(self, version: u64) -> Self {
+        Self { etag: Some(format!("\"{version}\"")), ..self }
     }
 
     /// The form that is remembered under a key.
     pub(crate) fn into_answer(self) -> Answer {
-        Answer {
-            status: self.status.as_u16(),
-            headers: vec![(header::CONTENT_TYPE.as_str().to_owned(), JSON.to_owned())],
-            body: self.body,
-        }
+        let mut headers = vec![(header::CONTENT_TYPE.as_str().to_owned(), JSON.to_owned())];
+        headers.extend(self.etag.map(|etag| (header::ETAG.as_str().to_owned(), etag)));
+        Answer { status: self.status.as_u16(), headers, body: self.body }
     }
 
     /// The form that is sent now.
     pub(crate) fn into_response(self) -> Response {
-        response(self.status, HeaderValue::from_static(JSON), Body::from(self.body))
+        let body = Body::from(self.body);
+        let mut response = response(self.status, HeaderValue::from_static(JSON), body);
+        if let Some(etag) = self.etag.and_then(|etag| HeaderValue::try_from(etag).ok()) {
+            response.headers_mut().insert(header::ETAG, etag);
+        }
+        response
     }
 }
 

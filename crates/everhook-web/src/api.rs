@@ -1,5 +1,6 @@
 //! The routes. Each module is one resource; each function one route.
 
+mod conversations;
 mod deliveries;
 mod endpoints;
 mod events;
@@ -72,6 +73,16 @@ pub fn router(store: Arc<dyn Store>, settings: WebSettings) -> Router {
         .route("/api/v1/receipts/{id}/force", post(receipts::force))
         .route("/api/v1/replays", post(replays::create).get(replays::list))
         .route("/api/v1/replays/{id}", get(replays::read).delete(replays::cancel))
+        .route("/api/v1/conversations", post(conversations::create).get(conversations::list))
+        .route(
+            "/api/v1/conversations/{id}",
+            get(conversations::read).patch(conversations::change).delete(conversations::delete),
+        )
+        .route("/api/v1/conversations/{id}/transfer", post(conversations::transfer))
+        .route(
+            "/api/v1/conversations/{id}/messages",
+            post(conversations::add_message).get(conversations::messages),
+        )
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(Arc::new(App::new(store, settings)))

@@ -10,6 +10,7 @@
 //! | [`access`] | credentials to caller |
 //! | [`api`] | the routes |
 //! | [`base_url`] | what URLs that are given out begin with |
+//! | [`conversation`] | what is asked of conversations, read |
 //! | [`cursor`] | where lists go on |
 //! | [`endpoint`] | an endpoint's settings, read and shown |
 //! | [`event`] | published events, read |
@@ -29,6 +30,7 @@ pub mod api;
 mod app;
 pub mod base_url;
 mod body;
+pub mod conversation;
 pub mod cursor;
 pub mod endpoint;
 mod endpoint_health;

@@ -213,6 +213,7 @@ impl From<Refusal> for Problem {
             // Only a lease's owner meets these.
             Refusal::Step(IllegalStep::Stale | IllegalStep::NotDue) => ProblemKind::Changed,
             Refusal::VersionChanged => ProblemKind::Changed,
+            Refusal::Stale { .. } => ProblemKind::PreconditionFailed,
             Refusal::Endpoint(IllegalVerb::Disabled) => ProblemKind::EndpointDisabled,
             Refusal::Endpoint(IllegalVerb::Deleted) => ProblemKind::EndpointDeleted,
             Refusal::StillCancelling => ProblemKind::StillCancelling,

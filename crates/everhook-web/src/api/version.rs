@@ -2,10 +2,10 @@
 
 use axum::response::Response;
 use everhook_store::Refusal;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, StatusCode, header};
 use serde::Serialize;
 
-use crate::answer;
+use crate::answer::Rendered;
 use crate::problem::{Problem, ProblemKind};
 
 /// How often a change that names no version is made anew because another came in between. Each time
@@ -31,11 +31,7 @@ where
 
 /// A 200 with the thing and its version.
 pub(super) fn shown(version: u64, thing: &impl Serialize) -> Response {
-    let mut response = answer::ok(thing);
-    if let Ok(etag) = HeaderValue::from_str(&format!("\"{version}\"")) {
-        response.headers_mut().insert(header::ETAG, etag);
-    }
-    response
+    Rendered::json(StatusCode::OK, thing).versioned(version).into_response()
 }
 
 /// The version in `If-Match`; `None` where any is right.
@@ -61,8 +57,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
 
 /// It has another version now.
 pub(super) fn stale(current: u64) -> Problem {
-    let detail = format!("it has version {current} now; read it again");
-    Problem::new(ProblemKind::PreconditionFailed, detail)
+    Problem::from(Refusal::Stale { current })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod certificates;
+mod conversations;
 mod deliveries;
 mod endpoints;
 mod events;
