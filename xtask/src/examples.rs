@@ -2,15 +2,17 @@
 //!
 //! Each receiver must process an event, know its replay as a duplicate, and refuse a forgery. The
 //! script that sends a webhook as a provider would must be answered as it says, and what it sends
-//! must arrive at such a receiver.
+//! must arrive at such a receiver. The one that posts a message must make one message and one
+//! webhook, though its answers get lost.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::dropping::{Fault, dropping};
 use crate::http::{self, Connection};
 use crate::install;
 use crate::job::{Job, Service};
@@ -24,6 +26,8 @@ const EXAMPLES: [(&str, &str, &str); 2] =
     [("python3", "python3", "receiver.py"), ("node", "nodejs", "receiver.mjs")];
 /// What sends a webhook, and the page that shows it.
 const RECEIVE: (&str, &str) = ("examples/receive.sh", "docs/receiving.md");
+/// What posts a message once, and the page that shows it.
+const MESSAGE: (&str, &str) = ("examples/message.sh", "docs/idempotency.md");
 /// How long anything that is waited for may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -46,20 +50,76 @@ pub fn part(run: &mut Run) -> Result<Outcome> {
             Err(error) => Outcome::default().with_trouble(format!("{file}: {error:#}")),
         });
     }
-    let tried = runtime.block_on(try_receiving(&server, &log));
-    Ok(outcome.and(match tried {
-        Ok(()) => Outcome::passed(1),
-        Err(error) => Outcome::default().with_trouble(format!("{}: {error:#}", RECEIVE.0)),
-    }))
+    for (script, tried) in [
+        (RECEIVE.0, runtime.block_on(try_receiving(&server, &log))),
+        (MESSAGE.0, runtime.block_on(try_message(&server, &log))),
+    ] {
+        outcome = outcome.and(match tried {
+            Ok(()) => Outcome::passed(1),
+            Err(error) => Outcome::default().with_trouble(format!("{script}: {error:#}")),
+        });
+    }
+    Ok(outcome)
 }
 
-/// Runs the script, as the page shows it, and waits for what it sends to arrive.
-async fn try_receiving(server: &Server, log: &Path) -> Result<()> {
-    let (script, page) = RECEIVE;
+/// Demands that the page shows the script as it is.
+fn shown((script, page): (&str, &str)) -> Result<()> {
     let text = std::fs::read_to_string(workspace::root().join(script))?;
     let (_, commands) = text.split_once("set -eu\n").context("it does not end at an error")?;
     let shown = std::fs::read_to_string(workspace::root().join(page))?;
     ensure!(shown.contains(commands), "{page} shows other commands");
+    Ok(())
+}
+
+/// Runs a script against the server at this address; what it printed.
+fn run_script(script: &str, address: SocketAddr, log: &Path) -> Result<String> {
+    // A log of its own: what two programs write at once would be on one line.
+    Job::new("sh")
+        .args([workspace::root().join(script)])
+        .env("EVERHOOK_SERVER", format!("http://{address}"))
+        .env("EVERHOOK_TOKEN", Server::token())
+        .demand(&log.with_extension("script.log"))
+}
+
+/// Runs the script, as the page shows it, over a connection that loses its request and its answers:
+/// there must be one message, and one webhook that tells of it.
+async fn try_message(server: &Server, log: &Path) -> Result<()> {
+    shown(MESSAGE)?;
+    install::need("curl", &["curl"], log)?;
+    let (program, package, file) = EXAMPLES[0];
+    install::need(program, &[package], log)?;
+    let wants = json!({ "event_types": ["message.*", "last.*"] });
+    let (mut receiver, _) = start_receiver(server, wants, (program, file), log).await?;
+    let faults = [Fault::RequestLost, Fault::AnswerLost, Fault::AnswerCut, Fault::AnswerLost];
+    let (said_by_script, left) = dropping(server.address(), "/messages", &faults, |proxy| {
+        run_script(MESSAGE.0, proxy, log)
+    })?;
+    let said_by_script = said_by_script?;
+    ensure!(left.is_empty(), "it did not meet {left:?}");
+    let messages = said_by_script.matches(r#""id":"msg_"#).count();
+    ensure!(messages == 2, "the message and a list of one were expected: {said_by_script}");
+
+    let mut api = server.api().await?;
+    let told = api.call("GET", "/deliveries?type=message.created", None, 200).await?;
+    let told = told["data"].as_array().context("a list without data")?;
+    let [delivery] = told.as_slice() else { bail!("{} deliveries", told.len()) };
+    let event = delivery["event_id"].as_str().context("a delivery without event")?;
+    let processed = format!("processed {event} message.created");
+    said(&mut receiver, &processed)?;
+    // What comes after it has come: there was no other.
+    let last = json!({"type": "last.one", "data": null});
+    let last = api.call("POST", "/events", Some(&last), 202).await?;
+    let last = last["id"].as_str().context("an event without id")?;
+    said(&mut receiver, &format!("processed {last} last.one"))?;
+    let lines = receiver.output()?;
+    let told = lines.lines().filter(|line| line.ends_with("message.created")).count();
+    ensure!(told == 1, "the receiver was told {told} times: {lines}");
+    Ok(())
+}
+
+/// Runs the script, as the page shows it, and waits for what it sends to arrive.
+async fn try_receiving(server: &Server, log: &Path) -> Result<()> {
+    shown(RECEIVE)?;
     for (program, package) in [("curl", "curl"), ("openssl", "openssl")] {
         install::need(program, &[package], log)?;
     }
@@ -67,12 +127,7 @@ async fn try_receiving(server: &Server, log: &Path) -> Result<()> {
     install::need(program, &[package], log)?;
     let wants = json!({ "event_types": [], "sources": ["shop"] });
     let (mut receiver, _) = start_receiver(server, wants, (program, file), log).await?;
-    // A log of its own: what two programs write at once would be on one line.
-    let said_by_script = Job::new("sh")
-        .args([workspace::root().join(script)])
-        .env("EVERHOOK_SERVER", format!("http://{}", server.address()))
-        .env("EVERHOOK_TOKEN", Server::token())
-        .demand(&log.with_extension("script.log"))?;
+    let said_by_script = run_script(RECEIVE.0, server.address(), log)?;
     for part in [r#"{"status":"accepted"}"#, r#"{"status":"duplicate"}"#, r#""key":"evt_1""#] {
         ensure!(said_by_script.contains(part), "it did not print {part}: {said_by_script}");
     }

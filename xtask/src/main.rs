@@ -27,6 +27,7 @@
 mod args;
 mod bench;
 mod check;
+mod dropping;
 mod examples;
 mod fuzz;
 mod http;
