@@ -14,6 +14,7 @@ mod content;
 mod ed25519;
 mod form;
 mod forwarded;
+mod imitation;
 mod json;
 mod judgement;
 mod key;
@@ -37,6 +38,7 @@ use crate::source::SourceSettings;
 use crate::time::Timestamp;
 
 pub use forwarded::{ForwardedHeaders, UnreadableHeaders};
+pub use imitation::{Draft, Imitation, imitate};
 pub use judgement::{Answer, Handshake, Judgement, OnChange, ReceivedItem, judge, look};
 pub use key::DedupeKey;
 pub use kind::{InvalidSourceKind, SourceKind};

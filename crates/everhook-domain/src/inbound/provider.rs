@@ -32,6 +32,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use super::imitation::{Draft, Imitation};
 use super::json::Object;
 use super::judgement::{Answer, Handshake};
 use super::{Context, InboundRequest, Rejection};
@@ -180,6 +181,11 @@ pub(super) trait Provider: Sync + fmt::Debug {
         request: &InboundRequest<'_>,
         context: &Context<'_>,
     ) -> Result<Genuine, Rejection>;
+
+    /// A webhook as the provider would send it, where a shared secret is enough to sign one.
+    fn imitate(&self, _draft: &Draft<'_>, _context: &Context<'_>) -> Option<Imitation> {
+        None
+    }
 
     /// What a request that needs no signature is answered: asked first.
     fn greeting(&self, _request: &InboundRequest<'_>, _context: &Context<'_>) -> Option<Answer> {

@@ -1,5 +1,6 @@
 //! Signature schemes that more than one kind has.
 
+use super::imitation::{Draft, Imitation};
 use super::mac::{self, Spelling};
 use super::provider::Genuine;
 use super::{Context, InboundRequest, Rejection, tolerance};
@@ -55,6 +56,24 @@ impl Timed {
     }
 }
 
+impl Timed {
+    /// With the signature of a draft.
+    pub(super) fn sign(
+        &self,
+        made: Imitation,
+        draft: &Draft<'_>,
+        context: &Context<'_>,
+    ) -> Imitation {
+        let timestamp = context.now.as_secs().to_string();
+        made.signed(draft, self.header, |made| {
+            let signed = [timestamp.as_bytes(), self.joint, &made.body];
+            let mac = Spelling::Hex.write(&mac::sha256(context.signing_key(), &signed));
+            let (t, v, between) = (self.timestamp, self.signature, self.between[0]);
+            format!("{t}={timestamp}{between}{v}={mac}")
+        })
+    }
+}
+
 /// A header with one HMAC-SHA256 under the whole text of the secret.
 #[derive(Debug)]
 pub(super) struct Single {
@@ -91,6 +110,20 @@ impl Single {
             let form = format!("{}<{}>", self.prefix, self.spelling.name());
             let fault = format!("is not a signature of the form {form}");
             Rejection::header(self.header, &fault)
+        })
+    }
+    /// With the signature of a draft, over the body and what is signed before and after it.
+    pub(super) fn sign(
+        &self,
+        made: Imitation,
+        draft: &Draft<'_>,
+        context: &Context<'_>,
+        [before, after]: [&str; 2],
+    ) -> Imitation {
+        made.signed(draft, self.header, |made| {
+            let signed = [before.as_bytes(), &made.body, after.as_bytes()];
+            let mac = mac::sha256(context.signing_key(), &signed);
+            format!("{}{}", self.prefix, self.spelling.write(&mac))
         })
     }
 }

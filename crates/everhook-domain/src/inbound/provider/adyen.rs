@@ -13,8 +13,10 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_secrets, check_usual};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::{self, Object};
 use crate::inbound::judgement::Answer;
+use crate::inbound::mac::Spelling;
 use crate::inbound::{Context, InboundRequest, Rejection, array, mac};
 use crate::source::{InvalidSource, SourceSettings};
 
@@ -68,6 +70,13 @@ impl Provider for Adyen {
             }
         }
         Ok(Genuine::default())
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let key = keys(context).next()?;
+        let made = draft.object(context.now, &[]);
+        let mac = |made: &Imitation| Spelling::Base64.write(&mac::sha256(&key, &[&made.body]));
+        Some(made.signed(draft, HEADER, mac))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, context: &Context<'_>) -> Vec<Found<'a>> {

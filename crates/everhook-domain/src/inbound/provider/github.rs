@@ -5,6 +5,7 @@
 //! the same when a delivery is sent again by hand, and it is not signed.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::mac::Spelling;
 use crate::inbound::scheme::Single;
 use crate::inbound::{Context, InboundRequest, Rejection};
@@ -28,6 +29,12 @@ impl Provider for GitHub {
     ) -> Result<Genuine, Rejection> {
         SCHEME.verify(request, context, &[request.body])?;
         Ok(Genuine::default())
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let made = draft.object(context.now, &[]).with("x-github-delivery", draft.id);
+        let made = made.with("x-github-event", draft.event_type);
+        Some(SCHEME.sign(made, draft, context, ["", ""]))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

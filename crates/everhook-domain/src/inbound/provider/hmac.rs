@@ -18,6 +18,7 @@
 use std::borrow::Cow;
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_secrets, check_usual, none};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::mac::{self, Spelling};
 use crate::inbound::{Context, InboundRequest, Rejection, tolerance};
 use crate::source::{InvalidSource, SourceOptions, SourceSettings};
@@ -199,6 +200,26 @@ impl Provider for Hmac {
             tolerance::check(at, context)?;
         }
         Ok(Genuine { signed_timestamp: timestamp.map(|(text, _)| text.to_owned()), signed: None })
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let recipe = Recipe::read(&context.source.options, &mut Vec::new());
+        let key = recipe.key(context.source.secrets.first()?.expose())?;
+        let timestamp = match recipe.unit {
+            Unit::Seconds => context.now.as_secs(),
+            Unit::Milliseconds => context.now.as_millis(),
+        };
+        let timestamp = timestamp.to_string();
+        let mut made = draft.object(context.now, &[]).with("idempotency-key", draft.id);
+        let mut before = [b"".as_slice(), b""];
+        if let (Signed::TimestampAndBody, Some(header)) = (recipe.signed, recipe.timestamp_header) {
+            made = made.with(header, &timestamp);
+            before = [timestamp.as_bytes(), recipe.separator.as_bytes()];
+        }
+        Some(made.signed(draft, recipe.header, |made| {
+            let mac = recipe.mac(&key, &[before[0], before[1], &made.body]);
+            format!("{}{}", recipe.prefix.unwrap_or_default(), recipe.spelling.write(&mac))
+        }))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

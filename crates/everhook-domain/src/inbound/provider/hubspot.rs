@@ -13,6 +13,7 @@
 use sha2::{Digest, Sha256};
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::Object;
 use crate::inbound::mac::{self, Spelling};
 use crate::inbound::scheme::Single;
@@ -80,6 +81,16 @@ impl Provider for HubSpot {
         };
         mac::verify(&[signature], context.text_keys().map(|key| hash(key, &signed)))?;
         Ok(Genuine::default())
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let url = decoded(&context.source.public_url.as_ref()?.called(draft.target));
+        let timestamp = context.now.as_millis().to_string();
+        let members = [("eventId", draft.id), ("subscriptionType", draft.event_type)];
+        let made = draft.object(context.now, &members);
+        let body = [b"[", &*made.body, b"]"].concat();
+        let made = Imitation { body, ..made }.with(TIMESTAMP, &timestamp);
+        Some(V3.sign(made, draft, context, [&format!("POST{url}"), &timestamp]))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, context: &Context<'_>) -> Vec<Found<'a>> {

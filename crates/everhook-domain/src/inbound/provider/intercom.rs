@@ -4,6 +4,7 @@
 //! signed. The `id` stays in every attempt, while `delivery_attempts` changes the body.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::mac::{self, Spelling};
 use crate::inbound::scheme::Single;
 use crate::inbound::{Context, InboundRequest, Rejection};
@@ -28,6 +29,14 @@ impl Provider for Intercom {
         let expected = context.text_keys().map(|key| mac::sha1(key, &[request.body]));
         mac::verify(&[SCHEME.signature(request)?], expected)?;
         Ok(Genuine::default())
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let made = draft.object(context.now, &[("topic", draft.event_type)]);
+        let key = context.signing_key();
+        Some(made.signed(draft, SCHEME.header, |made| {
+            format!("{}{}", SCHEME.prefix, Spelling::Hex.write(&mac::sha1(key, &[&made.body])))
+        }))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

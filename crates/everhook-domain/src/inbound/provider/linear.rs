@@ -5,6 +5,7 @@
 //! none, as in Linear's SDK. `Linear-Delivery` identifies the delivery and is not signed.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::Object;
 use crate::inbound::mac::Spelling;
 use crate::inbound::scheme::Single;
@@ -35,6 +36,13 @@ impl Provider for Linear {
             tolerance::check(at, context)?;
         }
         Ok(Genuine { signed_timestamp: signed.map(Into::into), signed: None })
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let sent = context.now.as_millis().to_string();
+        let made = draft.object(context.now, &[("webhookTimestamp", &sent)]);
+        let made = made.with("linear-delivery", draft.id);
+        Some(SCHEME.sign(made, draft, context, ["", ""]))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

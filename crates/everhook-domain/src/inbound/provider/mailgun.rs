@@ -10,6 +10,8 @@
 use std::borrow::Cow;
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::digest;
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::Object;
 use crate::inbound::{Context, InboundRequest, Rejection, mac, tolerance};
 use crate::time::Timestamp;
@@ -36,6 +38,22 @@ impl Provider for Mailgun {
         verify([member("timestamp"), member("token"), member("signature")], context)
     }
 
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let event = draft.object(context.now, &[("event", draft.event_type)]);
+        let signature = match draft.signed {
+            true => {
+                let [timestamp, token, mac] = sign(draft, context);
+                format!(
+                    r#""signature":{{"timestamp":"{timestamp}","token":"{token}","signature":"{mac}"}},"#
+                )
+            }
+            false => String::new(),
+        };
+        let before = format!(r#"{{{signature}"event-data":"#);
+        let body = [before.as_bytes(), &event.body, b"}"].concat();
+        Some(Imitation { body, ..event })
+    }
+
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {
         let event = Object::parse(request.body).and_then(|body| body.object("event-data"));
         let Some(event) = event else {
@@ -58,6 +76,15 @@ fn day<'a>(event: &Object<'a>) -> Cow<'a, str> {
     let seconds = seconds.split('.').next().and_then(tolerance::seconds);
     let text = seconds.as_ref().map(Timestamp::to_string).unwrap_or_default();
     Cow::Owned(text.split('T').next().unwrap_or_default().to_owned())
+}
+
+/// Timestamp, token and signature of a draft.
+pub(super) fn sign(draft: &Draft<'_>, context: &Context<'_>) -> [String; 3] {
+    let timestamp = context.now.as_secs().to_string();
+    let token = digest::hex(&digest::of_parts(&[draft.id]));
+    let parts = [timestamp.as_bytes(), token.as_bytes()];
+    let mac = digest::hex(&mac::sha256(context.signing_key(), &parts));
+    [timestamp, token, mac]
 }
 
 /// Verifies timestamp, token and signature.

@@ -9,6 +9,7 @@
 use super::mailgun;
 use super::{Facts, Found, Genuine, Provider, USUAL};
 use crate::inbound::form::{self, Form};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::mail::{self, Mail};
 use crate::inbound::mime::Entity;
 use crate::inbound::{Context, InboundRequest, MessageId, Rejection};
@@ -31,6 +32,22 @@ impl Provider for MailgunRoute {
             Form::of_body(request).ok_or_else(|| Rejection::Signature(form::NO_FORM.to_owned()))?;
         let field = |name| form.text(name);
         mailgun::verify([field("timestamp"), field("token"), field("signature")], context)
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let [timestamp, token, signature] = mailgun::sign(draft, context);
+        let mut fields = vec![
+            ("recipient", "support@example.com"),
+            ("Message-Id", draft.id),
+            ("subject", draft.event_type),
+            ("body-plain", draft.data),
+            ("timestamp", &timestamp),
+            ("token", &token),
+        ];
+        if draft.signed {
+            fields.push(("signature", &signature));
+        }
+        Some(Draft::form(&fields))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

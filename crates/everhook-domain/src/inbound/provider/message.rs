@@ -5,6 +5,7 @@
 
 use super::standard_webhooks as standard;
 use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::{Context, InboundRequest, Rejection};
 use crate::source::{InvalidSource, SourceSettings};
 
@@ -36,6 +37,10 @@ impl Provider for Message {
             return Err(Rejection::header(HEADER, "differs from webhook-id"));
         }
         Ok(genuine)
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        standard::imitate(&standard::NAMES, draft, context)
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

@@ -5,6 +5,7 @@
 //! attempt and replay; the `notification_id` is not.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::scheme::Timed;
 use crate::inbound::{Context, InboundRequest, Rejection};
 
@@ -32,6 +33,11 @@ impl Provider for Paddle {
         context: &Context<'_>,
     ) -> Result<Genuine, Rejection> {
         SCHEME.verify(request, context)
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let members = [("event_id", draft.id), ("event_type", draft.event_type)];
+        Some(SCHEME.sign(draft.object(context.now, &members), draft, context))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

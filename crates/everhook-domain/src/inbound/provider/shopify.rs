@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::mac::Spelling;
 use crate::inbound::scheme::Single;
 use crate::inbound::{Context, InboundRequest, Rejection};
@@ -54,6 +55,13 @@ impl Provider for Shopify {
         let scheme = if newer { SCHEME_OF_EVENTS } else { SCHEME };
         scheme.verify(request, context, &[request.body])?;
         Ok(Genuine::default())
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let made = draft.object(context.now, &[]).with("x-shopify-webhook-id", draft.id);
+        let made = made.with("x-shopify-event-id", draft.id);
+        let made = made.with("x-shopify-topic", draft.event_type);
+        Some(SCHEME.sign(made, draft, context, ["", ""]))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, context: &Context<'_>) -> Vec<Found<'a>> {

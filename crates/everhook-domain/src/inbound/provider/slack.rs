@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::Object;
 use crate::inbound::mac::Spelling;
 use crate::inbound::scheme::Single;
@@ -54,6 +55,12 @@ impl Provider for Slack {
             headers: vec![("content-type", "application/json".to_owned())],
             body: body.to_string().into_bytes(),
         }))
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let timestamp = context.now.as_secs().to_string();
+        let made = draft.object(context.now, &[("event_id", draft.id)]).with(TIMESTAMP, &timestamp);
+        Some(SCHEME.sign(made, draft, context, [&format!("v0:{timestamp}:"), ""]))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

@@ -4,6 +4,7 @@
 //! notification URL, as it is registered, and the body. No timestamp is signed.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::mac::Spelling;
 use crate::inbound::scheme::Single;
 use crate::inbound::{Context, InboundRequest, Rejection};
@@ -28,6 +29,12 @@ impl Provider for Square {
         let url = context.called_url(request)?;
         SCHEME.verify(request, context, &[url.as_bytes(), request.body])?;
         Ok(Genuine::default())
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let url = context.source.public_url.as_ref()?.called(draft.target);
+        let made = draft.object(context.now, &[("event_id", draft.id)]);
+        Some(SCHEME.sign(made, draft, context, [&url, ""]))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

@@ -7,7 +7,9 @@
 //! are passed over. The id is the same in every attempt.
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::Object;
+use crate::inbound::mac::Spelling;
 use crate::inbound::{Context, InboundRequest, Rejection, ed25519, mac, tolerance};
 use crate::source::{InvalidSource, SourceSettings};
 
@@ -55,6 +57,10 @@ impl Provider for StandardWebhooks {
         context: &Context<'_>,
     ) -> Result<Genuine, Rejection> {
         verify(&NAMES, request, context)
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        imitate(&NAMES, draft, context)
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {
@@ -148,6 +154,23 @@ pub(super) fn verify(
     })?;
     tolerance::check(at, context)?;
     Ok(Genuine { signed_timestamp: Some(timestamp.to_owned()), signed: None })
+}
+
+/// A webhook of the scheme; none for a public key.
+pub(super) fn imitate(
+    names: &Names,
+    draft: &Draft<'_>,
+    context: &Context<'_>,
+) -> Option<Imitation> {
+    let Ok(Key::Shared(key)) = Key::read(context.source.secrets.first()?.expose()) else {
+        return None;
+    };
+    let timestamp = context.now.as_secs().to_string();
+    let made = draft.object(context.now, &[]).with(names.id, draft.id);
+    Some(made.with(names.timestamp, &timestamp).signed(draft, names.signature, |made| {
+        let parts = [draft.id.as_bytes(), b".", timestamp.as_bytes(), b".", &made.body];
+        format!("v1,{}", Spelling::Base64.write(&mac::sha256(&key, &parts)))
+    }))
 }
 
 /// The event: its type is in the body if that is as the specification recommends.

@@ -5,6 +5,7 @@
 //! unknown schemes are passed over. The event's `id` is the same in every attempt and resend.
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::scheme::Timed;
 use crate::inbound::{Context, InboundRequest, Rejection};
 
@@ -32,6 +33,10 @@ impl Provider for Stripe {
         context: &Context<'_>,
     ) -> Result<Genuine, Rejection> {
         SCHEME.verify(request, context)
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        Some(SCHEME.sign(draft.object(context.now, &[]), draft, context))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

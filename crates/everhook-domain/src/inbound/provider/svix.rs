@@ -6,6 +6,7 @@
 
 use super::standard_webhooks::{self as standard, Names};
 use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::{Context, InboundRequest, Rejection};
 use crate::source::{InvalidSource, SourceSettings};
 
@@ -37,6 +38,10 @@ impl Provider for Svix {
         context: &Context<'_>,
     ) -> Result<Genuine, Rejection> {
         standard::verify(names(request), request, context)
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        standard::imitate(&NAMES, draft, context)
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

@@ -16,7 +16,9 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{Facts, Found, Genuine, Provider, USUAL};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::judgement::Answer;
+use crate::inbound::mac::Spelling;
 use crate::inbound::{Context, InboundRequest, Rejection, form, mac};
 
 const SIGNATURE: &str = "x-twilio-signature";
@@ -55,6 +57,15 @@ impl Provider for Twilio {
         });
         mac::verify(&[signature], expected)?;
         Ok(Genuine::default())
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let url = context.source.public_url.as_ref()?.called(draft.target);
+        let fields =
+            [("Data", draft.data), ("MessageSid", draft.id), ("MessageStatus", draft.event_type)];
+        let signed: String = fields.iter().flat_map(|(name, value)| [*name, *value]).collect();
+        let mac = mac::sha1(context.signing_key(), &[url.as_bytes(), signed.as_bytes()]);
+        Some(Draft::form(&fields).signed(draft, SIGNATURE, |_| Spelling::Base64.write(&mac)))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

@@ -17,6 +17,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};
+use crate::digest;
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::Object;
 use crate::inbound::{Context, InboundRequest, Rejection, form, mac, tolerance};
 use crate::source::{InvalidSource, SourceOptions, SourceSettings};
@@ -86,6 +88,22 @@ impl Provider for Vonage {
             // Without a body nothing of the event is signed.
             signed: request.body.is_empty().then(|| signed.concat()),
         })
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let made = draft.object(context.now, &[("uuid", draft.id), ("status", draft.event_type)]);
+        let key = context.signing_key();
+        Some(made.signed(draft, AUTHORIZATION, |made| {
+            let claims = serde_json::json!({
+                "iat": context.now.as_secs(),
+                "jti": draft.id,
+                "payload_hash": digest::hex(&Sha256::digest(&made.body)),
+            });
+            let [head, claims] = [r#"{"alg":"HS256","typ":"JWT"}"#.to_owned(), claims.to_string()]
+                .map(|part| URL_SAFE_NO_PAD.encode(part));
+            let mac = mac::sha256(key, &[head.as_bytes(), b".", claims.as_bytes()]);
+            format!("Bearer {head}.{claims}.{}", URL_SAFE_NO_PAD.encode(mac))
+        }))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {

@@ -8,6 +8,7 @@
 //! is not signed, identifies them.
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_secrets, check_usual};
+use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::Object;
 use crate::inbound::mac::Spelling;
 use crate::inbound::scheme::Single;
@@ -57,6 +58,13 @@ impl Provider for Zendesk {
         SCHEME.verify(request, context, &[timestamp.as_bytes(), request.body])?;
         tolerance::check(at, context)?;
         Ok(Genuine { signed_timestamp: Some(timestamp.to_owned()), signed: None })
+    }
+
+    fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
+        let timestamp = context.now.to_string();
+        let made = draft.object(context.now, &[]).with(TIMESTAMP, &timestamp);
+        let made = made.with("x-zendesk-webhook-invocation-id", draft.id);
+        Some(SCHEME.sign(made, draft, context, [&timestamp, ""]))
     }
 
     fn events<'a>(&self, request: &InboundRequest<'a>, _: &Context<'_>) -> Vec<Found<'a>> {
