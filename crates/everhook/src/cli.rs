@@ -57,6 +57,9 @@ pub(crate) enum Command {
     /// Bring the webhooks that a source receives to a program on this machine, while developing
     #[command(after_help = LISTEN_EXAMPLES)]
     Listen(ListenArgs),
+    /// Try a receiver of webhooks from outside: what it does with duplicates, forgeries, failures
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
     /// Show and check the configuration
     #[command(subcommand, disable_help_subcommand = true)]
     Config(ConfigCommand),
@@ -174,6 +177,53 @@ pub(crate) struct ListenArgs {
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
     /// Print JSON, one object a webhook
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const CHECK_EXAMPLES: &str = "\
+It sends webhooks that are made for this: their type is everhook.check. Some of what can go wrong
+shows in what the receiver answers; the rest only in what it does, which it can tell at --effects:
+see docs/checking.md. Kinds whose webhooks only the provider can sign cannot be tried: aws_sns,
+paypal, sendgrid_events, sendgrid_parse, telnyx; nor those that sign nothing: cloudevents, none,
+postmark.
+
+The exit code is 0 only if every row passes or does not apply to the kind. A row that was not tried
+is no pass: without --effects the code is never 0. It is 1 if a row fails or was not tried, 2 if
+the command line is wrong, and 4 if the receiver cannot be reached.
+
+Examples:
+  everhook check http://localhost:3000/hook --secret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+  everhook check http://localhost:3000/stripe --kind stripe --secret @stripe-secret.txt
+  everhook check http://localhost:3000/hook --secret @secret.txt \\
+      --effects http://localhost:3000/effects --json";
+
+/// `everhook check`
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Where the receiver takes webhooks
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// What it verifies them with, or @FILE: others can see a command line
+    #[arg(long, value_name = "SECRET|@FILE")]
+    pub(crate) secret: String,
+    /// Whose webhooks it takes, as the kind of a source
+    #[arg(long, value_name = "KIND", default_value = "message")]
+    pub(crate) kind: String,
+    /// Where it tells how often each event was applied, and fails when it is asked to
+    #[arg(long, value_name = "URL")]
+    pub(crate) effects: Option<String>,
+    /// The URL that is signed, for kinds that sign it [default: URL]
+    #[arg(long, value_name = "URL")]
+    pub(crate) public_url: Option<String>,
+    /// How soon a webhook must be answered, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub(crate) within: u64,
+    /// The size of a large body, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20)]
+    pub(crate) body_bytes: usize,
+    /// Print as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -150,7 +150,7 @@ impl Client {
         let request = self.request(call).map_err(|error| {
             NoAnswer::Unreachable(format!("the request cannot be written: {error}"))
         })?;
-        ask(&self.server, request).await
+        ask(&self.server, request, DEADLINE).await
     }
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, http::Error> {
@@ -212,12 +212,20 @@ pub(crate) async fn bring(
             NoAnswer::Unreachable(format!("the request cannot be written: {error}"))
         })?;
     request.headers_mut().extend(headers);
-    Ok(ask(to, request).await?.status)
+    Ok(ask(to, request, DEADLINE).await?.status)
 }
 
-async fn ask(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<Answer, NoAnswer> {
-    let late = || format!("{server} has not answered within {} s", DEADLINE.as_secs());
-    let deadline = time::sleep(DEADLINE);
+/// Sends a request as it is, over a connection of its own, and waits for the whole answer.
+///
+/// # Errors
+/// [`NoAnswer`].
+pub(crate) async fn ask(
+    server: &ServerUrl,
+    request: Request<Full<Bytes>>,
+    within: Duration,
+) -> Result<Answer, NoAnswer> {
+    let late = || format!("{server} has not answered within {} s", within.as_secs());
+    let deadline = time::sleep(within);
     tokio::pin!(deadline);
     let stream = tokio::select! {
         stream = connection::open(server) => stream.map_err(NoAnswer::Unreachable)?,

@@ -11,6 +11,7 @@
 //! | [`environment`] | the only reader of the environment |
 //! | [`commands`] | the commands, one file each |
 //! | [`client`] | the HTTP client of the commands that talk to a running server |
+//! | [`check`] | what `everhook check` tries, and what it finds |
 //! | [`server`] | store, engine and API joined, run and stopped |
 //! | [`demo`] | the story of `everhook demo` |
 //! | [`data_dir`] | the data directory and its lock |
@@ -18,6 +19,7 @@
 //! | [`exit`] | how the process ends |
 
 mod admin_token;
+mod check;
 mod cli;
 mod client;
 mod commands;
@@ -66,6 +68,7 @@ fn run(command: &Command, environment: &Environment) -> Result<(), Failure> {
         Command::Demo(args) => commands::demo::run(args, environment),
         Command::Send(args) => commands::send::run(args, environment),
         Command::Listen(args) => commands::listen::run(args, environment),
+        Command::Check(args) => commands::check::run(args, environment),
         Command::Config(command) => commands::config::run(command, environment),
     }
 }

@@ -25,6 +25,7 @@ fn help_of_every_command() {
         ("help-demo.txt", &["demo", "--help"]),
         ("help-send.txt", &["send", "--help"]),
         ("help-listen.txt", &["listen", "--help"]),
+        ("help-check.txt", &["check", "--help"]),
         ("help-config.txt", &["config", "--help"]),
         ("help-config-check.txt", &["config", "check", "--help"]),
         ("help-config-default.txt", &["config", "default", "--help"]),

@@ -9,6 +9,7 @@
 //! | `send` | publishing to a running server |
 //! | `receive` | webhooks in, by the real program |
 //! | `receivers` | what becomes of a delivery when its receiver misbehaves |
+//! | `check` | trying a receiver: ten flawed ones and right ones |
 //! | `demo` | the demo shows what it promises |
 
 #![expect(
@@ -18,6 +19,7 @@
     reason = "tests may panic, measure time and read the environment, helpers of tests too"
 )]
 
+mod check;
 mod config;
 mod demo;
 mod help;

@@ -9,6 +9,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::json;
+
 use super::{Facts, Found, Genuine, Provider, USUAL};
 use crate::digest;
 use crate::inbound::imitation::{Draft, Imitation};
@@ -40,15 +42,13 @@ impl Provider for Mailgun {
 
     fn imitate(&self, draft: &Draft<'_>, context: &Context<'_>) -> Option<Imitation> {
         let event = draft.object(context.now, &[("event", draft.event_type)]);
-        let signature = match draft.signed {
-            true => {
-                let [timestamp, token, mac] = sign(draft, context);
-                format!(
-                    r#""signature":{{"timestamp":"{timestamp}","token":"{token}","signature":"{mac}"}},"#
-                )
-            }
-            false => String::new(),
-        };
+        let mut signature = String::new();
+        if draft.signed {
+            let [timestamp, token, mac] = sign(draft, context);
+            signature =
+                json!({ "timestamp": timestamp, "token": token, "signature": mac }).to_string();
+            signature = format!("\"signature\":{signature},");
+        }
         let before = format!(r#"{{{signature}"event-data":"#);
         let body = [before.as_bytes(), &event.body, b"}"].concat();
         Some(Imitation { body, ..event })
