@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{FromRequestParts, Path};
-use axum::routing::{any, get, post};
+use axum::routing::{MethodRouter, any, get, post};
 use everhook_domain::id::{Id, Kind};
 use everhook_store::Store;
 use http::request::Parts;
@@ -31,61 +31,71 @@ use crate::settings::WebSettings;
 
 /// Everything that is served over HTTP.
 pub fn router(store: Arc<dyn Store>, settings: WebSettings) -> Router {
-    Router::new()
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/api/v1/events", post(events::publish).get(events::list))
-        .route("/api/v1/events/batch", post(events::publish_batch))
-        .route("/api/v1/events/{id}", get(events::read))
-        .route("/api/v1/events/{id}/body", get(events::body))
-        .route("/api/v1/events/{id}/replay", post(events::replay))
-        .route("/api/v1/endpoints", post(endpoints::create).get(endpoints::list))
-        .route(
-            "/api/v1/endpoints/{id}",
-            get(endpoints::read).patch(endpoints::change).delete(endpoints::delete),
-        )
-        .route("/api/v1/endpoints/{id}/rotate-secret", post(endpoints::rotate_secret))
-        .route("/api/v1/endpoints/{id}/pause", post(endpoints::pause))
-        .route("/api/v1/endpoints/{id}/resume", post(endpoints::resume))
-        .route("/api/v1/endpoints/{id}/disable", post(endpoints::disable))
-        .route("/api/v1/endpoints/{id}/enable", post(endpoints::enable))
-        .route("/api/v1/endpoints/{id}/test", post(endpoints::test))
-        .route("/api/v1/endpoints/{id}/catch-up", post(replays::catch_up))
-        .route("/api/v1/tenants", post(tenants::create).get(tenants::list))
-        .route("/api/v1/tenants/{id}", get(tenants::read).delete(tenants::delete))
-        .route("/api/v1/deliveries", get(deliveries::list))
-        .route("/api/v1/deliveries/acknowledge", post(replays::acknowledge))
-        .route("/api/v1/deliveries/{id}", get(deliveries::read))
-        .route("/api/v1/deliveries/{id}/replay", post(deliveries::replay))
-        .route("/api/v1/deliveries/{id}/cancel", post(deliveries::cancel))
-        .route("/api/v1/deliveries/{id}/acknowledge", post(deliveries::acknowledge))
-        .route("/in/{source}", any(intake::receive))
-        .route("/api/v1/sources", post(sources::create).get(sources::list))
-        .route(
-            "/api/v1/sources/{id}",
-            get(sources::read).patch(sources::change).delete(sources::delete),
-        )
-        .route("/api/v1/sources/{id}/preview", post(preview::preview))
-        .route("/api/v1/receipts", get(receipts::list))
-        .route("/api/v1/receipts/{id}", get(receipts::read))
-        .route("/api/v1/receipts/{id}/release", post(receipts::release))
-        .route("/api/v1/receipts/{id}/discard", post(receipts::discard))
-        .route("/api/v1/receipts/{id}/force", post(receipts::force))
-        .route("/api/v1/replays", post(replays::create).get(replays::list))
-        .route("/api/v1/replays/{id}", get(replays::read).delete(replays::cancel))
-        .route("/api/v1/conversations", post(conversations::create).get(conversations::list))
-        .route(
-            "/api/v1/conversations/{id}",
-            get(conversations::read).patch(conversations::change).delete(conversations::delete),
-        )
-        .route("/api/v1/conversations/{id}/transfer", post(conversations::transfer))
-        .route(
-            "/api/v1/conversations/{id}/messages",
-            post(conversations::add_message).get(conversations::messages),
-        )
+    let router = routes()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| router.route(path, methods));
+    router
         .fallback(unknown_path)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(Arc::new(App::new(store, settings)))
+}
+
+/// The path of every route; each one answers a method that it does not have with those that it has.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    routes().into_iter().map(|(path, _)| path)
+}
+
+fn routes() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
+    vec![
+        ("/healthz", get(health::alive)),
+        ("/readyz", get(health::ready)),
+        ("/api/v1/events", post(events::publish).get(events::list)),
+        ("/api/v1/events/batch", post(events::publish_batch)),
+        ("/api/v1/events/{id}", get(events::read)),
+        ("/api/v1/events/{id}/body", get(events::body)),
+        ("/api/v1/events/{id}/replay", post(events::replay)),
+        ("/api/v1/endpoints", post(endpoints::create).get(endpoints::list)),
+        (
+            "/api/v1/endpoints/{id}",
+            get(endpoints::read).patch(endpoints::change).delete(endpoints::delete),
+        ),
+        ("/api/v1/endpoints/{id}/rotate-secret", post(endpoints::rotate_secret)),
+        ("/api/v1/endpoints/{id}/pause", post(endpoints::pause)),
+        ("/api/v1/endpoints/{id}/resume", post(endpoints::resume)),
+        ("/api/v1/endpoints/{id}/disable", post(endpoints::disable)),
+        ("/api/v1/endpoints/{id}/enable", post(endpoints::enable)),
+        ("/api/v1/endpoints/{id}/test", post(endpoints::test)),
+        ("/api/v1/endpoints/{id}/catch-up", post(replays::catch_up)),
+        ("/api/v1/tenants", post(tenants::create).get(tenants::list)),
+        ("/api/v1/tenants/{id}", get(tenants::read).delete(tenants::delete)),
+        ("/api/v1/deliveries", get(deliveries::list)),
+        ("/api/v1/deliveries/acknowledge", post(replays::acknowledge)),
+        ("/api/v1/deliveries/{id}", get(deliveries::read)),
+        ("/api/v1/deliveries/{id}/replay", post(deliveries::replay)),
+        ("/api/v1/deliveries/{id}/cancel", post(deliveries::cancel)),
+        ("/api/v1/deliveries/{id}/acknowledge", post(deliveries::acknowledge)),
+        ("/in/{source}", any(intake::receive)),
+        ("/api/v1/sources", post(sources::create).get(sources::list)),
+        ("/api/v1/sources/{id}", get(sources::read).patch(sources::change).delete(sources::delete)),
+        ("/api/v1/sources/{id}/preview", post(preview::preview)),
+        ("/api/v1/receipts", get(receipts::list)),
+        ("/api/v1/receipts/{id}", get(receipts::read)),
+        ("/api/v1/receipts/{id}/release", post(receipts::release)),
+        ("/api/v1/receipts/{id}/discard", post(receipts::discard)),
+        ("/api/v1/receipts/{id}/force", post(receipts::force)),
+        ("/api/v1/replays", post(replays::create).get(replays::list)),
+        ("/api/v1/replays/{id}", get(replays::read).delete(replays::cancel)),
+        ("/api/v1/conversations", post(conversations::create).get(conversations::list)),
+        (
+            "/api/v1/conversations/{id}",
+            get(conversations::read).patch(conversations::change).delete(conversations::delete),
+        ),
+        ("/api/v1/conversations/{id}/transfer", post(conversations::transfer)),
+        (
+            "/api/v1/conversations/{id}/messages",
+            post(conversations::add_message).get(conversations::messages),
+        ),
+    ]
 }
 
 async fn unknown_path() -> Problem {

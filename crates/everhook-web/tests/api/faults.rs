@@ -19,6 +19,7 @@ async fn check(failing: Step, path: &str, body: &str) -> usize {
         (503, "store-unavailable"),
         "{failing:?}"
     );
+    assert_eq!(refused.header("retry-after"), Some("5"));
     let stored = api.list("/api/v1/events").await.len();
     let again = api.post_keyed(path, "k", body).await;
     again.expect(StatusCode::ACCEPTED);
@@ -29,7 +30,7 @@ async fn check(failing: Step, path: &str, body: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_failure_before_the_store_stores_nothing_and_one_after_it_loses_nothing() {
+async fn acceptance_14_a_failure_before_the_store_stores_nothing_and_one_after_it_loses_nothing() {
     let batch = format!("{{\"events\":[{EVENT}]}}");
     for (path, body) in [("/api/v1/events", EVENT), ("/api/v1/events/batch", batch.as_str())] {
         assert_eq!(check(Step::AcceptParsed, path, body).await, 0);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
+mod acceptance;
 mod certificates;
 mod conversations;
 mod deliveries;
@@ -14,6 +15,7 @@ mod harness;
 mod health;
 mod idempotency;
 mod intake;
+mod keyed_posts;
 mod manual;
 mod problems;
 mod receipts;
