@@ -221,9 +221,11 @@ mod postgres {
 #[cfg(feature = "redis")]
 mod redis {
     use super::{Arc, Kind, Store, examples};
-    use crate::crash;
+    use crate::{case, crash};
     use everhook_receiver::store::redis::RedisStore;
     use everhook_receiver::store::redis::redis::{Client, cmd};
+    use everhook_receiver::store::{Claimed, Terms, Token};
+    use everhook_receiver::{EventKey, KEEP};
 
     /// The variable that names the server.
     const URL_VARIABLE: &str = "EVERHOOK_TEST_REDIS";
@@ -231,7 +233,10 @@ mod redis {
     /// Each database is a number of the server, which the test command gives enough of.
     pub(super) const KIND: Kind = Kind {
         name: "redis",
-        own: || [crash::cases(), examples::redis_cases()].into_iter().flatten().collect(),
+        own: || {
+            let own = vec![case(connections_that_are_cut_are_replaced)];
+            [crash::cases(), examples::redis_cases(), own].into_iter().flatten().collect()
+        },
         create: |number, runtime| {
             let url = std::env::var(URL_VARIABLE).unwrap_or_else(|_| {
                 panic!("{URL_VARIABLE} is not set: it must be the URL of a Redis for tests")
@@ -252,4 +257,35 @@ mod redis {
         inbox: super::NO_INBOX,
         forgets_by_itself: true,
     };
+
+    fn connections_that_are_cut_are_replaced(kind: Kind) {
+        let world = kind.create();
+        let store = &world.nodes[0];
+        let (root, number) = world.address.rsplit_once('/').unwrap();
+        let database = format!("db={number}");
+        let terms = Terms { lease: KEEP, keep: KEEP };
+        let (key, other) = (EventKey::new("test", "1"), EventKey::new("test", "2"));
+        world.runtime.block_on(async {
+            assert_eq!(store.claim(&key, Token(1), terms).await, Ok(Claimed::Yes));
+            let client = Client::open(root).unwrap();
+            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            let listed: String =
+                cmd("CLIENT").arg("LIST").query_async(&mut connection).await.unwrap();
+            let own = listed.lines().filter(|line| line.split(' ').any(|word| word == database));
+            let ids: Vec<&str> = own
+                .filter_map(|line| line.split(' ').find_map(|word| word.strip_prefix("id=")))
+                .collect();
+            assert!(!ids.is_empty(), "{listed}");
+            for id in ids {
+                let mut kill = cmd("CLIENT");
+                let kill = kill.arg("KILL").arg("ID").arg(id);
+                kill.query_async::<i64>(&mut connection).await.unwrap();
+            }
+            // What is under way meanwhile may fail; what comes afterwards does not.
+            while store.claim(&other, Token(2), terms).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(store.finish(&key, Token(1)).await, Ok(true));
+        });
+    }
 }

@@ -216,7 +216,7 @@ fn a_receipt_counts_for_its_time_from_the_first(kind: Kind) {
     let world = kind.create();
     let [store, other] = &world.nodes;
     world.runtime.block_on(async {
-        let short = Terms { keep: Duration::from_millis(300), ..LONG };
+        let short = Terms { keep: Duration::from_secs(1), ..LONG };
         // Given back in between, which makes it no younger.
         claim(store, 1, 1, short).await;
         let first = store.receipt(&key(1)).await.unwrap().unwrap();

@@ -366,7 +366,7 @@ fn a_mark_in_the_works_transaction_is_fenced(kind: Kind) {
 fn a_slow_handler_keeps_its_event(kind: Kind) {
     let world = kind.create();
     let [inbox, other] = world.inboxes();
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_millis(900);
     let settings = WorkerSettings { lease, ..impatient(0) };
     let worker = Worker::new(Arc::clone(&inbox), settings);
     let count = Arc::new(AtomicU32::new(0));
@@ -379,7 +379,7 @@ fn a_slow_handler_keeps_its_event(kind: Kind) {
                 counting.fetch_add(1, Ordering::SeqCst);
                 // Three of its leases are over when that of this one is.
                 looking.store(&[letter(2)]).await.unwrap();
-                let taken = looking.take(Token(5), Duration::from_millis(900)).await.unwrap();
+                let taken = looking.take(Token(5), Duration::from_millis(2_700)).await.unwrap();
                 assert_eq!(taken.unwrap().key, key(2));
                 loop {
                     match looking.take(Token(6), LONG).await.unwrap() {

@@ -34,7 +34,7 @@ fn once(store: &Arc<dyn Store>) -> Once {
 }
 
 fn hurried(store: &Arc<dyn Store>) -> Once {
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_millis(900);
     Once::new(Arc::clone(store), OnceSettings { lease, ..OnceSettings::default() })
 }
 
@@ -138,7 +138,7 @@ fn a_slow_handler_keeps_its_event(kind: Kind) {
     world.runtime.block_on(async {
         let slow = async |_| {
             // Three of its leases are over when this one is, which is claimed now and not renewed.
-            let (key, lease) = (EventKey::new("message", "other"), Duration::from_millis(900));
+            let (key, lease) = (EventKey::new("message", "other"), Duration::from_millis(2_700));
             let terms = Terms { lease, keep: KEEP };
             let claim = async || world.nodes[1].claim(&key, Token(1), terms).await.unwrap();
             assert_eq!(claim().await, Claimed::Yes);
