@@ -30,6 +30,8 @@ pub use sqlite::SqliteProgress;
 /// otherwise. Longer than a change takes to be seen in the API.
 pub const OVERLAP: Duration = Duration::from_secs(5 * 60);
 
+/// What a `Date` header leaves out: it has whole seconds.
+const DATE_RESOLUTION: Duration = Duration::from_secs(1);
 /// How many objects are confirmed to be missing before progress is kept.
 const CONFIRM_STEP: u32 = 100;
 
@@ -262,7 +264,7 @@ impl<P: Pages, O: Objects<P::Object>, S: ProgressStore> Reconciler<P, O, S> {
     ) -> Ran<P, O, Vec<String>> {
         report.pages += 1;
         // What changes after the first page was read is for the next pass, so that this one ends.
-        let until = *pass.until.get_or_insert(page.now);
+        let until = *pass.until.get_or_insert(page.now) + DATE_RESOLUTION;
         let beyond = page.objects.last().is_some_and(|last| last.changed_at > until);
         let mut seen = Vec::with_capacity(page.objects.len());
         for listed in page.objects {

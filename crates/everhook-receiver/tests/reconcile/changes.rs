@@ -82,12 +82,30 @@ async fn a_pass_ends_although_something_changes_with_each_page() {
     let world = World::new(4);
     world.api.before_page(|rows, page| {
         assert!(page < 20, "the pass runs after the changes");
+        rows.now += 500;
         rows.put("a", "busy");
         rows.put("b", "busy");
         rows.put("c", "busy");
     });
     world.reconciler.changes().await.unwrap();
     world.api.before_page(|_, _| {});
+    world.reconciler.changes().await.unwrap();
+    world.converged();
+}
+
+#[tokio::test]
+async fn what_changed_within_the_second_of_a_date_header_is_read() {
+    let world = World::new(7);
+    // The header is cut off to a time before all of them.
+    world.api.before_page(|rows, page| {
+        if page == 1 {
+            rows.now -= 900;
+        }
+        if page == 2 {
+            rows.now += 900;
+        }
+    });
+    world.api.rows.lock().unwrap().show_all();
     world.reconciler.changes().await.unwrap();
     world.converged();
 }

@@ -9,6 +9,7 @@
 //! | `send` | publishing to a running server |
 //! | `receive` | webhooks in, by the real program |
 //! | `receivers` | what becomes of a delivery when its receiver misbehaves |
+//! | `reconcile` | a handler catches up with our conversations after an outage |
 //! | `check` | trying a receiver: ten flawed ones and right ones |
 //! | `demo` | the demo shows what it promises |
 
@@ -27,6 +28,7 @@ mod listen;
 mod process;
 mod receive;
 mod receivers;
+mod reconcile;
 mod secrets;
 mod send;
 mod serve;
