@@ -33,6 +33,11 @@ fn sqlite(name: &str) -> Open {
 }
 
 #[cfg(feature = "postgres")]
+#[expect(
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "reads what the test command hands over, and fails without it"
+)]
 async fn postgres(name: &str) -> Open {
     use everhook_receiver::reconcile::PostgresProgress;
     use everhook_receiver::version::postgres::tokio_postgres::{NoTls, connect};

@@ -1,5 +1,11 @@
 //! Objects in a table of PostgreSQL, in one transaction with the gate.
 
+#![expect(
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "reads what the test command hands over, and fails without it"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 
