@@ -20,6 +20,12 @@ pub struct Claim<T> {
     pub tenant: TenantId,
     /// The hashed key, with tenant, account, method and path in it.
     pub key: KeyHash,
+    /// The account that the record is counted with; of one key always the same.
+    pub account: KeyHash,
+    /// The account's name, as it is shown.
+    pub account_name: Arc<str>,
+    /// What the verb is, as it is shown: method and path without its query.
+    pub subject: String,
     /// What a second use of the key is compared by.
     pub fingerprint: Fingerprint,
     /// Makes the answer: only the caller knows status codes, yet the bytes commit with the effect.
@@ -31,6 +37,9 @@ impl<T> Clone for Claim<T> {
         Self {
             tenant: self.tenant.clone(),
             key: self.key,
+            account: self.account,
+            account_name: Arc::clone(&self.account_name),
+            subject: self.subject.clone(),
             fingerprint: self.fingerprint,
             render: Arc::clone(&self.render),
         }
@@ -52,6 +61,9 @@ pub enum Claimed<T> {
     Replayed(Answer),
     /// The key was used for another request: nothing was done.
     Mismatch,
+    /// The account has as many keys, or as many bytes of answers, as it may have
+    /// ([`StorePolicy::idempotency_quota`](crate::StorePolicy)): nothing was done.
+    OverQuota,
 }
 
 impl<T> Claimed<T> {
@@ -59,7 +71,7 @@ impl<T> Claimed<T> {
     pub fn done(self) -> Option<T> {
         match self {
             Self::Done(value) => Some(value),
-            Self::Replayed(_) | Self::Mismatch => None,
+            Self::Replayed(_) | Self::Mismatch | Self::OverQuota => None,
         }
     }
 }

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use everhook_domain::id::RecordId;
-use everhook_domain::idempotency::claim::{ClaimRecord, Finished, Quota, Taken, Terms, Token};
+use everhook_domain::idempotency::answer::Remembered;
+use everhook_domain::idempotency::claim::{
+    ClaimRecord, Finished, IllegalSettlement, Quota, Taken, Terms, Token,
+};
 use everhook_domain::idempotency::{Answer, Fingerprint};
 use everhook_domain::key::KeyHash;
 use everhook_domain::tenant::TenantId;
@@ -161,6 +164,76 @@ pub enum RecordStateWord {
     Completed,
 }
 
+/// What is known of a record whose work is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Completed {
+    pub(crate) status: u16,
+    pub(crate) replayable: bool,
+}
+
+impl Completed {
+    /// Of what is remembered, in its stored form.
+    pub(crate) fn read(remembered: &[u8]) -> Result<Self, StoreError> {
+        match Remembered::decode(remembered) {
+            Ok(remembered) => Ok(Self::of(&remembered)),
+            Err(unreadable) => Err(StoreError::Failed(unreadable.to_string())),
+        }
+    }
+
+    /// Of what is remembered.
+    pub(crate) const fn of(remembered: &Remembered) -> Self {
+        match remembered {
+            Remembered::Answer(answer) => Self { status: answer.status, replayable: true },
+            Remembered::Tombstone { status } => Self { status: *status, replayable: false },
+        }
+    }
+}
+
+impl RecordState {
+    /// Of a record that is live.
+    pub(crate) fn of(completed: Option<Completed>, lease_until: Timestamp, now: Timestamp) -> Self {
+        match completed {
+            Some(Completed { status, replayable }) => Self::Completed { status, replayable },
+            None if lease_until > now => Self::InProgress { lease_until },
+            None => Self::Unknown { since: lease_until },
+        }
+    }
+
+    /// Whether an operator may say how it ended.
+    pub(crate) const fn may_be_settled(&self) -> Result<(), IllegalSettlement> {
+        match self {
+            Self::InProgress { .. } => Err(IllegalSettlement::InProgress),
+            Self::Unknown { .. } => Ok(()),
+            Self::Completed { .. } => Err(IllegalSettlement::Completed),
+        }
+    }
+
+    /// Whether an operator may free its key.
+    pub(crate) const fn may_be_forgotten(&self) -> Result<(), IllegalSettlement> {
+        match self {
+            Self::InProgress { .. } => Err(IllegalSettlement::InProgress),
+            Self::Unknown { .. } | Self::Completed { .. } => Ok(()),
+        }
+    }
+}
+
+impl RecordQuery {
+    /// Whether claims can be among what is wanted, and records of our own API, which are all
+    /// completed.
+    pub(crate) fn sides(&self) -> (bool, bool) {
+        let claims = self.origin != Some(RecordOrigin::Api);
+        let api = self.origin.is_none_or(|origin| origin == RecordOrigin::Api)
+            && self.state.is_none_or(|state| state == RecordStateWord::Completed);
+        (claims, api)
+    }
+
+    /// Whether a record is wanted.
+    pub(crate) fn wants(&self, record: &KeyRecord) -> bool {
+        self.origin.is_none_or(|origin| origin == record.name.origin)
+            && self.state.is_none_or(|state| state == RecordStateWord::of(&record.state))
+    }
+}
+
 impl RecordStateWord {
     const ALL: [Self; 3] = [Self::InProgress, Self::Unknown, Self::Completed];
 
@@ -211,7 +284,7 @@ pub trait Keys: Send + Sync {
 
     /// Claims a key that is exactly as it was `seen` (same token, same end), or absent if nothing
     /// was seen. One that was live keeps its id; any other counts in its account, and is refused
-    /// if that has no room after what is over has been cleared away.
+    /// if that has no room. What is over takes no room, whether it was cleared away or not.
     ///
     /// # Errors
     /// [`StoreError`]; nothing was claimed. `Refused(NotFound)`: no such tenant.
@@ -238,8 +311,8 @@ pub trait Keys: Send + Sync {
         now: Timestamp,
     ) -> Result<bool, StoreError>;
 
-    /// Finishes an open claim that still has this token: what is remembered, as it is encoded, is
-    /// kept for `ttl` from now, and counted in its account.
+    /// Finishes an open claim that still has this token and is not over: what is remembered, as it
+    /// is encoded, is kept for `ttl` from now, and counted in its account.
     ///
     /// # Errors
     /// [`StoreError`]; it is as it was.
@@ -282,7 +355,7 @@ pub trait Keys: Send + Sync {
     ) -> Result<Option<KeyRecord>, StoreError>;
 
     /// Settles a claim whose outcome is unknown: from now on its key is answered with this, for the
-    /// store's [`StorePolicy::idempotency_ttl`](crate::StorePolicy).
+    /// store's [`StorePolicy::idempotency_ttl`](crate::StorePolicy). Its owner has lost it.
     ///
     /// # Errors
     /// `Refused(NotFound)`: no such record; `Refused(Record(…))`: it is completed, or its lease is

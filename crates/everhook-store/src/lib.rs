@@ -71,8 +71,11 @@ pub use share::Share;
 
 /// Everything a running server needs of a store.
 pub trait Store:
-    Sending + Receiving + Conversations + DirectoryStore + Jobs + Bulk + Reading
+    Sending + Receiving + Conversations + DirectoryStore + Keys + Jobs + Bulk + Reading
 {
 }
 
-impl<T: Sending + Receiving + Conversations + DirectoryStore + Jobs + Bulk + Reading> Store for T {}
+impl<T: Sending + Receiving + Conversations + DirectoryStore + Keys + Jobs + Bulk + Reading> Store
+    for T
+{
+}

@@ -10,6 +10,7 @@ use everhook_domain::budget::Budget;
 use everhook_domain::delivery::Token;
 use everhook_domain::event::{EventType, NewEvent};
 use everhook_domain::id::{DeliveryId, EndpointId, EventId};
+use everhook_domain::idempotency::claim::Quota;
 use everhook_domain::inbound::ForwardedHeaders;
 use everhook_domain::schedule::Schedule;
 use everhook_domain::tenant::TenantId;
@@ -33,6 +34,8 @@ pub struct StorePolicy {
     pub dedupe_window: Duration,
     /// How long an idempotency record is kept, from completion.
     pub idempotency_ttl: Duration,
+    /// What an account may have of idempotency keys, of our own API and of claims together.
+    pub idempotency_quota: Quota,
     /// An endpoint where nothing but failures was recorded for so long, from the start of the first
     /// one, is disabled by the next; `None`: never.
     pub disable_after: Option<Duration>,
@@ -47,6 +50,7 @@ impl Default for StorePolicy {
             interruptions_max: 20,
             dedupe_window: day,
             idempotency_ttl: day,
+            idempotency_quota: Quota { keys: 1_000_000, bytes: 1 << 30 },
             disable_after: None,
         }
     }

@@ -27,6 +27,10 @@ pub(crate) struct Keyed {
     tenant: TenantId,
     key: IdempotencyKey,
     hash: KeyHash,
+    account: KeyHash,
+    account_name: Arc<str>,
+    /// Method and path, as they are shown.
+    subject: String,
     fingerprint: Fingerprint,
 }
 
@@ -40,11 +44,18 @@ impl Keyed {
             method: parts.method.as_str(),
             target,
         };
-        let hash = scope.key(&key);
+        let (hash, account) = (scope.key(&key), scope.account());
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         let content_type = content_type.map_or(&b""[..], |value| value.as_bytes());
-        let tenant = caller.tenant.clone();
-        Self { tenant, key, hash, fingerprint: Fingerprint::new(content_type, body) }
+        Self {
+            tenant: caller.tenant.clone(),
+            key,
+            hash,
+            account,
+            account_name: Arc::clone(&caller.account),
+            subject: format!("{} {}", parts.method, parts.uri.path()),
+            fingerprint: Fingerprint::new(content_type, body),
+        }
     }
 }
 
@@ -80,6 +91,9 @@ impl<T: 'static> Answering<T> {
         Some(Claim {
             tenant: keyed.tenant.clone(),
             key: keyed.hash,
+            account: keyed.account,
+            account_name: Arc::clone(&keyed.account_name),
+            subject: keyed.subject.clone(),
             fingerprint: keyed.fingerprint,
             render: Arc::new(remembered),
         })
@@ -88,7 +102,7 @@ impl<T: 'static> Answering<T> {
     /// The response for what the store said.
     ///
     /// # Errors
-    /// The store's, and `idempotency-key-reused`.
+    /// The store's, `idempotency-key-reused` and `idempotency-quota`.
     pub(crate) fn respond(
         &self,
         app: &App,
@@ -106,6 +120,12 @@ impl<T: 'static> Answering<T> {
                 ProblemKind::IdempotencyKeyReused,
                 "this Idempotency-Key was used here for a request with another body or content \
                  type; nothing was done. Use a new key for a new request",
+            )),
+            Claimed::OverQuota => Err(Problem::new(
+                ProblemKind::IdempotencyQuota,
+                "the account has as many idempotency keys, or as many bytes of answers under them, \
+                 as it may have; nothing was done. Keys make room when they are over, a day after \
+                 their request was answered unless the server is set otherwise",
             )),
         }
     }

@@ -31,6 +31,8 @@ const POINTER_CHARS_MAX: usize = 256;
 const STORE_RETRY_AFTER_S: u32 = 5;
 /// What `Retry-After` says while too much is under way.
 const OVERLOAD_RETRY_AFTER_S: u32 = 1;
+/// How long a client whose account has too many keys waits: some are over by then, or none.
+const QUOTA_RETRY_AFTER_S: u32 = 60;
 
 /// One thing that is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -193,6 +195,9 @@ impl IntoResponse for Problem {
             | ProblemKind::SourceNotReady
             | ProblemKind::UpstreamUnreachable => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(STORE_RETRY_AFTER_S));
+            }
+            ProblemKind::IdempotencyQuota => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from(QUOTA_RETRY_AFTER_S));
             }
             ProblemKind::Overloaded | ProblemKind::StillCancelling | ProblemKind::StillErasing => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from(OVERLOAD_RETRY_AFTER_S));

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use everhook_domain::address::AddressGuard;
+use everhook_domain::idempotency::claim::Quota;
 use everhook_domain::time::Clock;
 use everhook_engine::http::{HttpSender, Resolver};
 use everhook_engine::{Engine, EngineSettings, Intake};
@@ -210,6 +211,10 @@ fn store_policy(config: &Config) -> StorePolicy {
         honor_retry_after: config.retry.honor_retry_after,
         dedupe_window: config.events.dedupe_window,
         idempotency_ttl: config.idempotency.ttl,
+        idempotency_quota: Quota {
+            keys: u64::from(config.idempotency.account_keys_max),
+            bytes: config.idempotency.account_bytes_max as u64,
+        },
         disable_after: config.delivery.disable_after,
         ..StorePolicy::default()
     }

@@ -36,6 +36,14 @@ pub struct ClaimRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Token(pub i64);
 
+impl Token {
+    /// Another token, which nobody was given: whoever settles a claim that is not its own leaves
+    /// its owner without one.
+    pub const fn nobodys(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
 /// How far a claim has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimState {

@@ -10,7 +10,12 @@ use everhook_domain::budget::Budget;
 use everhook_domain::conversation::{Conversation, Message, Outcome};
 use everhook_domain::delivery::State;
 use everhook_domain::health::EndpointHealth;
-use everhook_domain::id::{ConversationId, DeliveryId, EndpointId, EventId, ReceiptId, ReplayId};
+use everhook_domain::id::{
+    ConversationId, DeliveryId, EndpointId, EventId, ReceiptId, RecordId, ReplayId,
+};
+use everhook_domain::idempotency::Answer;
+use everhook_domain::idempotency::claim::{Finished, Quota, Taken, Terms, Token};
+use everhook_domain::key::KeyHash;
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use everhook_engine::EngineSettings;
@@ -18,9 +23,10 @@ use everhook_store::sqlite::SqliteStore;
 use everhook_store::{
     Act, Bulk, BulkRecord, BulkRequest, BulkStarted, Change, Changed, Claim, Claimed,
     Conversations, Converse, Decision, DeliveryDetail, DeliveryQuery, DeliveryRecord, Directory,
-    DirectoryStore, EventDetail, EventQuery, EventRecord, JobStep, Jobs, LaneDue, LeasedDelivery,
-    Page, PageRequest, Publish, Published, Reading, ReceiptQuery, ReceiptRecord, Receive, Received,
-    Receiving, Sending, SentAgain, Settled, Settlement, StoreError, StoreHealth, Wanted,
+    DirectoryStore, EventDetail, EventQuery, EventRecord, HeldClaim, JobStep, Jobs, KeyRecord,
+    Keys, LaneDue, LeasedDelivery, Page, PageRequest, Publish, Published, Reading, ReceiptQuery,
+    ReceiptRecord, Receive, Received, Receiving, RecordQuery, Sending, SentAgain, Settled,
+    Settlement, StoreError, StoreHealth, StoredClaim, Taking, Wanted,
 };
 
 use crate::world::{World, answers};
@@ -214,6 +220,99 @@ impl DirectoryStore for FaultyStore {
         now: Timestamp,
     ) -> Result<Claimed<Changed>, StoreError> {
         self.inner.change(change, claim, now).await
+    }
+}
+
+#[async_trait]
+impl Keys for FaultyStore {
+    async fn look(
+        &self,
+        tenant: TenantId,
+        key: KeyHash,
+    ) -> Result<Option<StoredClaim>, StoreError> {
+        self.inner.look(tenant, key).await
+    }
+
+    async fn look_at(
+        &self,
+        tenant: TenantId,
+        id: RecordId,
+    ) -> Result<Option<StoredClaim>, StoreError> {
+        self.inner.look_at(tenant, id).await
+    }
+
+    async fn take(
+        &self,
+        taking: Taking,
+        seen: Option<(Token, Timestamp)>,
+        terms: Terms,
+        quota: Quota,
+        now: Timestamp,
+    ) -> Result<Taken, StoreError> {
+        self.inner.take(taking, seen, terms, quota, now).await
+    }
+
+    async fn renew(
+        &self,
+        claim: HeldClaim,
+        terms: Terms,
+        checkpoint: Option<Vec<u8>>,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.inner.renew(claim, terms, checkpoint, now).await
+    }
+
+    async fn finish(
+        &self,
+        claim: HeldClaim,
+        remembered: Vec<u8>,
+        ttl: Duration,
+        now: Timestamp,
+    ) -> Result<Finished, StoreError> {
+        self.inner.finish(claim, remembered, ttl, now).await
+    }
+
+    async fn release(&self, claim: HeldClaim) -> Result<bool, StoreError> {
+        self.inner.release(claim).await
+    }
+
+    async fn records(
+        &self,
+        tenant: TenantId,
+        query: RecordQuery,
+        page: PageRequest,
+        now: Timestamp,
+    ) -> Result<Page<KeyRecord>, StoreError> {
+        self.inner.records(tenant, query, page, now).await
+    }
+
+    async fn record(
+        &self,
+        tenant: TenantId,
+        id: RecordId,
+        now: Timestamp,
+    ) -> Result<Option<KeyRecord>, StoreError> {
+        self.inner.record(tenant, id, now).await
+    }
+
+    async fn resolve(
+        &self,
+        tenant: TenantId,
+        id: RecordId,
+        answer: Answer,
+        claim: Option<Claim<KeyRecord>>,
+        now: Timestamp,
+    ) -> Result<Claimed<KeyRecord>, StoreError> {
+        self.inner.resolve(tenant, id, answer, claim, now).await
+    }
+
+    async fn forget(
+        &self,
+        tenant: TenantId,
+        id: RecordId,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.inner.forget(tenant, id, now).await
     }
 }
 

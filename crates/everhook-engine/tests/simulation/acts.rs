@@ -35,7 +35,7 @@ pub(crate) async fn act(client: &mut Client, deed: Deed, key: Option<String>) {
                 answered = Answered::Done;
                 break;
             }
-            Told::Done(Claimed::Mismatch) => {
+            Told::Done(Claimed::Mismatch | Claimed::OverQuota) => {
                 client.world.violate(format!("key {key:?}: the same request is a mismatch"));
                 return;
             }
@@ -73,7 +73,7 @@ pub(crate) async fn send_again(client: &mut Client, receiver: Option<usize>) {
     let again = process.front.send_again(tenant(), event, endpoint, None, now);
     let (answered, named) = match ask(&process, again).await {
         Told::Done(Claimed::Done(sent)) => (Answered::Done, named(&sent)),
-        Told::Done(Claimed::Replayed(_) | Claimed::Mismatch) => {
+        Told::Done(Claimed::Replayed(_) | Claimed::Mismatch | Claimed::OverQuota) => {
             return world.violate("an answer under a key that was not given".to_owned());
         }
         Told::Refused(refusal) => {

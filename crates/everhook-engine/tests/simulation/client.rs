@@ -112,6 +112,9 @@ pub(crate) fn claim<T: 'static>(
     Claim {
         tenant: tenant(),
         key: KeyHash::new(KeySpace::Idempotency, &tenant(), &[b"simulation"], key.as_bytes()),
+        account: KeyHash::new(KeySpace::IdempotencyAccount, &tenant(), &[], b"simulation"),
+        account_name: "simulation".into(),
+        subject: "POST /".into(),
         fingerprint: Fingerprint::new(b"text/plain", request.as_bytes()),
         render: Arc::new(move |value| Answer {
             status: 202,

@@ -116,7 +116,9 @@ impl Decided<'_> {
                 check_refusal_of_all(self.world, id.event(), refusal.clone(), self.from);
             }
             (Ok(Claimed::Done(record)), _) => wrong(format!("{:?}", record.status)),
-            (Ok(Claimed::Mismatch), _) => wrong("a mismatch".to_owned()),
+            (Ok(Claimed::Mismatch | Claimed::OverQuota), _) => {
+                wrong("the key's refusal".to_owned())
+            }
             (Err(StoreError::Refused(refusal)), _) => wrong(refusal.to_string()),
         }
     }

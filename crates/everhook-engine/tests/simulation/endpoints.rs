@@ -48,7 +48,7 @@ pub(crate) async fn create(client: &mut Client, receiver: usize) {
                 }
                 return;
             }
-            Told::Done(Claimed::Mismatch) | Told::Refused(_) => {
+            Told::Done(Claimed::Mismatch | Claimed::OverQuota) | Told::Refused(_) => {
                 return world.violate(format!("endpoint {receiver} could not be created"));
             }
             Told::Lost | Told::Unavailable => {}

@@ -1,6 +1,8 @@
 //! What a process sees of the store: the real one, until the process is dead. What a zombie still
 //! reports goes to the store of the process that took its place.
 
+mod keys;
+
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;

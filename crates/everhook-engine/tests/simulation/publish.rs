@@ -46,7 +46,7 @@ pub(crate) async fn publish(
                 note_replayed(world, &nonces, key.as_deref(), &answer.body, now);
                 return;
             }
-            Told::Done(Claimed::Mismatch) => {
+            Told::Done(Claimed::Mismatch | Claimed::OverQuota) => {
                 return world.violate(format!("key {key:?}: the same request is a mismatch"));
             }
             Told::Refused(refusal) => {
@@ -93,7 +93,7 @@ pub(crate) async fn test(client: &mut Client, receiver: usize) {
             let targets = Some(vec![vec![endpoint]]);
             note_published(world, &[nonce], &published, targets, now);
         }
-        Told::Done(Claimed::Replayed(_) | Claimed::Mismatch) => {
+        Told::Done(Claimed::Replayed(_) | Claimed::Mismatch | Claimed::OverQuota) => {
             world.violate("an answer under a key that was not given".to_owned());
         }
         Told::Lost => world.book().publications[nonce].lost = true,

@@ -222,7 +222,7 @@ pub(crate) async fn create(client: &mut Client, place: usize) {
                 let book = SourceBook::new(first);
                 return world.book().sources.push(book);
             }
-            Told::Done(Claimed::Mismatch) | Told::Refused(_) => {
+            Told::Done(Claimed::Mismatch | Claimed::OverQuota) | Told::Refused(_) => {
                 return world.violate(format!("source {place} could not be created"));
             }
             Told::Lost | Told::Unavailable => {}

@@ -11,7 +11,7 @@ use super::tx::Tx;
 use crate::jobs::JobStep;
 
 /// What goes by the tenant alone. Keys come before what they lead to.
-const OF_TENANT: [&str; 11] = [
+const OF_TENANT: [&str; 13] = [
     "DELETE FROM receipt_keys WHERE (tenant, key) IN (SELECT tenant, key \
      FROM receipt_keys WHERE tenant = $1 LIMIT $2)",
     "DELETE FROM receipts WHERE (tenant, id) IN (SELECT tenant, id \
@@ -24,6 +24,10 @@ const OF_TENANT: [&str; 11] = [
      FROM source_event_ids WHERE tenant = $1 LIMIT $2)",
     "DELETE FROM idempotency_records WHERE key IN (SELECT key \
      FROM idempotency_records WHERE tenant = $1 LIMIT $2)",
+    "DELETE FROM claims WHERE (tenant, key) IN (SELECT tenant, key \
+     FROM claims WHERE tenant = $1 LIMIT $2)",
+    "DELETE FROM idempotency_accounts WHERE (tenant, account) IN (SELECT tenant, account \
+     FROM idempotency_accounts WHERE tenant = $1 LIMIT $2)",
     "DELETE FROM bulk_members WHERE (tenant, bulk, last) IN (SELECT tenant, bulk, last \
      FROM bulk_members WHERE tenant = $1 LIMIT $2)",
     "DELETE FROM bulks WHERE (tenant, id) IN (SELECT tenant, id \

@@ -5,18 +5,22 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use everhook_domain::id::{ConversationId, EndpointId, EventId, Id, MessageId, ReplayId, SourceId};
+use everhook_domain::id::{
+    ConversationId, EndpointId, EventId, Id, MessageId, RecordId, ReplayId, SourceId,
+};
 use everhook_domain::time::Timestamp;
 
 /// Random starts leave the top bit free, so that counting on never overflows.
 const RANDOM_MASK: u64 = (1 << 47) - 1;
 
 /// The node's source of ids.
+#[derive(Debug)]
 pub(super) struct Ids {
     tag: u16,
     state: Mutex<Last>,
 }
 
+#[derive(Debug)]
 struct Last {
     millis: u64,
     sequence: u64,
@@ -58,6 +62,11 @@ impl Ids {
 
     /// A message's id.
     pub(super) fn message(&self, now: Timestamp) -> MessageId {
+        self.id(now)
+    }
+
+    /// The id of an idempotency record.
+    pub(super) fn record(&self, now: Timestamp) -> RecordId {
         self.id(now)
     }
 

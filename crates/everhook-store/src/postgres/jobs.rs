@@ -38,8 +38,8 @@ pub(super) async fn step(tx: &mut Tx, turn: usize) -> Result<JobStep, VerbError>
     Ok(left)
 }
 
-/// Forgets keys and idempotency records that have expired.
+/// Forgets keys, idempotency records and claims that have expired.
 async fn forget_expired(tx: &mut Tx) -> Result<JobStep, VerbError> {
-    let more = keys::prune(&mut tx.connection, tx.now, STEP_ROWS).await?;
+    let more = keys::prune(tx, STEP_ROWS).await?;
     Ok(if more { JobStep::More } else { JobStep::Idle })
 }

@@ -8,8 +8,9 @@ use everhook_domain::time::Timestamp;
 use tokio_postgres::Row;
 
 use super::failure::VerbError;
-use super::number::Bits;
+use super::number::{Bits, size};
 use super::pool::Connection;
+use super::tx::Tx;
 
 /// Takes each key that is new or whose window is over for its event, and returns the first event of
 /// every key: the one given where it was taken. Waits for a transaction that is about to take one.
@@ -140,22 +141,29 @@ fn read_receipt_key(row: &Row) -> Result<(Bits, ReceiptId), VerbError> {
 
 /// Clears away up to `limit` rows of each kind of key whose time is over; returns whether more may
 /// be left.
-pub(super) async fn prune(
-    connection: &mut Connection,
-    now: Timestamp,
-    limit: i64,
-) -> Result<bool, VerbError> {
+pub(super) async fn prune(tx: &mut Tx, limit: i64) -> Result<bool, VerbError> {
+    let now = tx.now.as_millis();
     let mut more = false;
     for statement in [
         "DELETE FROM source_event_ids WHERE (tenant, key) IN (SELECT tenant, key \
          FROM source_event_ids WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
         "DELETE FROM receipt_keys WHERE (tenant, key) IN (SELECT tenant, key \
          FROM receipt_keys WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
-        "DELETE FROM idempotency_records WHERE key IN (SELECT key \
-         FROM idempotency_records WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED)",
     ] {
-        let removed = connection.execute(statement, &[&now.as_millis(), &limit]).await?;
+        let removed = tx.connection.execute(statement, &[&now, &limit]).await?;
         more |= i64::try_from(removed) == Ok(limit);
+    }
+    for statement in [
+        "DELETE FROM idempotency_records WHERE key IN (SELECT key \
+         FROM idempotency_records WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED) \
+         RETURNING tenant, account, bytes",
+        "DELETE FROM claims WHERE (tenant, key) IN (SELECT tenant, key \
+         FROM claims WHERE expires_at <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED) \
+         RETURNING tenant, account, coalesce(octet_length(remembered), 0)::bigint",
+    ] {
+        let removed = tx.connection.query(statement, &[&now, &limit]).await?;
+        more |= size(removed.len()) == limit;
+        tx.accounts.removed(&removed)?;
     }
     Ok(more)
 }

@@ -9,10 +9,12 @@
 //! | `sealing` | sealing anew what an older master key sealed, or none |
 //! | `ids` | ids that rise on one node |
 //! | `keys` | the exact tables of source event IDs and of receipts' keys |
+//! | `accounts` | what accounts have of idempotency keys |
 //! | `row`, `record`, `receipt`, `number` | how things are written |
 //! | `health` | endpoints' failures, and what a transaction tells of itself |
 //! | `failure` | what PostgreSQL's errors mean |
 //! | `claimed`, `publish`, `receive`, `lease`, `act`, `decide`, `change`, `source` | the verbs |
+//! | `claims` | idempotency records, and claims that are finished later |
 //! | `converse` | conversations: the verb, and their lists |
 //! | `outgoing` | new events and their deliveries, published or received |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
@@ -21,11 +23,13 @@
 //! A lease lasts for a time and ends by `settle` or, after it, by `lapse`, on whichever node. A
 //! node that dies leaves its leases to the others; a connection that breaks rolls back.
 
+mod accounts;
 mod act;
 mod bulk;
 mod catalog;
 mod change;
 mod claimed;
+mod claims;
 mod converse;
 mod decide;
 mod erase;
@@ -107,7 +111,7 @@ pub struct PostgresOptions {
 pub struct PostgresStore {
     pool: Pool,
     rules: Arc<Rules>,
-    ids: Ids,
+    ids: Arc<Ids>,
     directory: RwLock<Arc<Directory>>,
     handoff: Arc<dyn Handoff>,
     keys_taken: AtomicUsize,
@@ -131,14 +135,16 @@ impl PostgresStore {
         let mut connection = pool.take().await?;
         let identity = schema::prepare(&mut connection, options.new_tag, now).await?;
         connection.give_back();
+        let ids = Arc::new(Ids::new(identity.tag, identity.newest, identity.seed));
         let store = Self {
             pool,
             rules: Arc::new(Rules {
                 policy: options.policy,
                 lease: options.lease,
                 sealer: options.sealer,
+                ids: Arc::clone(&ids),
             }),
-            ids: Ids::new(identity.tag, identity.newest, identity.seed),
+            ids,
             directory: RwLock::default(),
             handoff: options.handoff,
             keys_taken: AtomicUsize::new(0),
@@ -197,7 +203,10 @@ impl PostgresStore {
     /// As [`Self::end`]; tells whether the same is to be done with the directory for itself.
     async fn conclude<T>(&self, mut tx: Tx, done: Result<T, VerbError>) -> Result<T, VerbError> {
         let done = match done {
-            Ok(done) => health::conclude(&mut tx, &self.ids).await.map(|()| done),
+            Ok(done) => match health::conclude(&mut tx, &self.ids).await {
+                Ok(()) => accounts::write(&mut tx).await.map(|()| done),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         match done {

@@ -160,7 +160,7 @@ pub(super) async fn receipts(
     let mut list = List::new("receipts", tenant, page, span(None, None));
     match query.status {
         Some(status @ (ReceiptStatus::Conflict | ReceiptStatus::Dead)) => {
-            list.scan(code::receipt_status(status));
+            list.scan(&format!("status = {}", code::receipt_status(status)));
         }
         Some(status @ ReceiptStatus::Accepted) => {
             list.filter("status = ", small(code::receipt_status(status)));
@@ -227,13 +227,14 @@ async fn deliveries(
     }
     let mut list = List::new("deliveries", tenant, page, (low, below));
     if let Some(status) = query.status {
-        list.scan(match status {
+        let status = match status {
             StatusFilter::Due => status::DUE,
             StatusFilter::Leased => status::LEASED,
             StatusFilter::Delivered => status::DELIVERED,
             StatusFilter::Dead => status::DEAD,
             StatusFilter::Cancelled => status::CANCELLED,
-        });
+        };
+        list.scan(&format!("status = {status}"));
     }
     if let Some(endpoint) = query.endpoint {
         list.filter("endpoint = ", Bits::from(endpoint));
@@ -279,7 +280,7 @@ pub(super) async fn events_since(
 }
 
 /// A list in the making.
-struct List<'a> {
+pub(super) struct List<'a> {
     table: &'static str,
     tenant: &'a str,
     page: PageRequest,
@@ -293,7 +294,8 @@ struct List<'a> {
 }
 
 impl<'a> List<'a> {
-    fn new(
+    /// A list of rows with `tenant` and `id`.
+    pub(super) fn new(
         table: &'static str,
         tenant: &'a TenantId,
         page: PageRequest,
@@ -312,12 +314,13 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Looks only at what has this status; an index has them.
-    fn scan(&mut self, status: i64) {
-        self.scan = format!(" AND status = {status}");
+    /// Looks only at what fulfils a condition; an index has it.
+    pub(super) fn scan(&mut self, condition: &str) {
+        self.scan = format!(" AND {condition}");
     }
 
-    fn filter(&mut self, condition: &str, value: impl ToSql + Sync + Send + 'static) {
+    /// Shows only what fulfils a condition; the value comes at its end.
+    pub(super) fn filter(&mut self, condition: &str, value: impl ToSql + Sync + Send + 'static) {
         self.values.push(Box::new(value));
         let joint = if self.filter.is_empty() { "WHERE" } else { " AND" };
         // After tenant, low, below and the two limits.
@@ -326,7 +329,7 @@ impl<'a> List<'a> {
     }
 
     /// Reads the page's rows and where to go on. `id` is the place of the id in `columns`.
-    async fn read(
+    pub(super) async fn read(
         &self,
         tx: &mut Tx,
         columns: &str,

@@ -12,9 +12,12 @@ use everhook_domain::tenant::TenantId;
 use everhook_domain::time::{Timestamp, millis};
 use tokio_postgres::Row;
 
+use super::claims::holdable;
 use super::failure::VerbError;
-use super::number::{Bits, count, int, signed, small, unsigned};
+use super::number::{Bits, count, int, signed, size, small, unsigned};
 use super::pool::Connection;
+use super::tx::Tx;
+use crate::claim::Claim;
 use crate::code;
 
 /// Adds numbered attempts.
@@ -203,24 +206,38 @@ pub(super) async fn answer(
 }
 
 /// Writes the answer under a key that this transaction has taken.
-pub(super) async fn set_answer(
-    connection: &mut Connection,
-    key: Bits,
-    fingerprint: Fingerprint,
+pub(super) async fn set_answer<T>(
+    tx: &mut Tx,
+    claim: &Claim<T>,
     answer: &Answer,
 ) -> Result<(), VerbError> {
-    connection
-        .execute(
-            "UPDATE idempotency_records SET fingerprint = $2, status = $3, headers = $4, body = $5 \
-             WHERE key = $1",
+    let headers = serde_json::to_string(&answer.headers)?;
+    let (account, bytes) = (Bits::from(claim.account), size(headers.len() + answer.body.len()));
+    // What was there before is over; it counts until now.
+    let statement = "UPDATE idempotency_records AS r SET fingerprint = $2, status = $3, \
+                     headers = $4, body = $5, id = $6, account = $7, account_name = $8, \
+                     subject = $9, bytes = $10 FROM idempotency_records AS old \
+                     WHERE r.key = $1 AND old.key = r.key \
+                     RETURNING r.tenant, old.account, old.bytes";
+    let before = tx
+        .connection
+        .query(
+            statement,
             &[
-                &key,
-                &&fingerprint.0[..],
+                &Bits::from(claim.key),
+                &&claim.fingerprint.0[..],
                 &i32::from(answer.status),
-                &serde_json::to_string(&answer.headers)?,
+                &headers,
                 &answer.body,
+                &Bits::from(tx.rules.ids.record(tx.now)),
+                &account,
+                &holdable(&claim.account_name),
+                &holdable(&claim.subject),
+                &bytes,
             ],
         )
         .await?;
+    tx.accounts.removed(&before)?;
+    tx.accounts.add((claim.tenant.as_str(), account), 1, bytes);
     Ok(())
 }

@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0003_tenants.sql"),
     include_str!("0004_system_events.sql"),
     include_str!("0005_receiving.sql"),
+    include_str!("0006_claims.sql"),
     include_str!("0007_conversations.sql"),
 ];
 
@@ -26,7 +27,7 @@ const LOCK: &str =
 pub(super) struct Identity {
     /// In every id of this database.
     pub(super) tag: u16,
-    /// The newest event, by id.
+    /// The newest event or idempotency record, by id.
     pub(super) newest: Option<EventId>,
     /// A random number of the server's.
     pub(super) seed: u64,
@@ -61,7 +62,7 @@ pub(super) async fn prepare(
     }
     let tag = meta(connection, "tag").await?.and_then(|tag| u16::try_from(tag).ok());
     let tag = tag.ok_or_else(|| VerbError::Unusable("the database has no tag".into()))?;
-    let newest = newest_event(connection).await?;
+    let newest = newest(connection).await?;
     let seed = connection.first("SELECT gen_random_uuid()", &[]).await?;
     let seed: Bits = seed.map(|row| row.try_get(0)).transpose()?.unwrap_or(Bits(1));
     connection.batch("COMMIT").await?;
@@ -69,13 +70,15 @@ pub(super) async fn prepare(
     Ok(Identity { tag, newest, seed: seed.0 as u64 })
 }
 
-/// One seek a tenant.
-async fn newest_event(connection: &mut Connection) -> Result<Option<EventId>, VerbError> {
+/// Three seeks a tenant.
+async fn newest(connection: &mut Connection) -> Result<Option<EventId>, VerbError> {
     let row = connection
         .first(
-            "SELECT newest.id FROM tenants CROSS JOIN LATERAL \
-             (SELECT id FROM events WHERE tenant = tenants.id ORDER BY id DESC LIMIT 1) AS newest \
-             ORDER BY newest.id DESC LIMIT 1",
+            "SELECT newest.id FROM tenants CROSS JOIN LATERAL (\
+             (SELECT id FROM events WHERE tenant = tenants.id ORDER BY id DESC LIMIT 1) UNION ALL \
+             (SELECT id FROM claims WHERE tenant = tenants.id ORDER BY id DESC LIMIT 1) UNION ALL \
+             (SELECT id FROM idempotency_records WHERE tenant = tenants.id AND id IS NOT NULL \
+             ORDER BY id DESC LIMIT 1)) AS newest ORDER BY newest.id DESC LIMIT 1",
             &[],
         )
         .await?;

@@ -19,7 +19,9 @@ use everhook_domain::system_event::{LastAttempt, SystemEvent};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 
+use super::accounts::AccountChanges;
 use super::failure::VerbError;
+use super::ids::Ids;
 use super::number::{size, unsigned};
 use super::pool::Connection;
 use super::row::DeliveryRow;
@@ -74,6 +76,8 @@ pub(super) struct Rules {
     pub(super) lease: Duration,
     /// How settings and secrets are stored.
     pub(super) sealer: Sealer,
+    /// The node's source of ids.
+    pub(super) ids: Arc<Ids>,
 }
 
 /// What a transaction has come to that concludes it, in the order in which it happened.
@@ -103,6 +107,8 @@ pub(super) struct Tx {
     pub(super) directory_changed: bool,
     /// What concludes it.
     pub(super) noted: Vec<Noted>,
+    /// Changes of what accounts have, which are written last.
+    pub(super) accounts: AccountChanges,
     /// Endpoints disabled automatically, and since when nothing had succeeded there.
     pub(super) disabled: Vec<(EndpointId, Timestamp)>,
 }
@@ -134,6 +140,7 @@ impl Tx {
             jobs_pending: false,
             directory_changed: false,
             noted: Vec::new(),
+            accounts: AccountChanges::default(),
             disabled: Vec::new(),
         };
         Ok((tx, unsigned(version)))

@@ -5,7 +5,7 @@ use everhook_domain::time::Timestamp;
 
 use super::command::VerbError;
 use super::keys::KeyEntry;
-use super::record;
+use super::record::{self, NewRecord};
 use super::tx::Tx;
 use crate::claim::{Claim, Claimed};
 
@@ -27,6 +27,9 @@ pub(super) fn run<T>(
         Verdict::Mismatch => return Ok(Claimed::Mismatch),
         Verdict::New => {}
     }
+    if !tx.has_room(&claim.account, tx.policy.idempotency_quota, now) {
+        return Ok(Claimed::OverQuota);
+    }
     let outcome = effect(tx)?;
     let expires_at = now + tx.policy.idempotency_ttl;
     let record = IdempotencyRecord {
@@ -34,7 +37,18 @@ pub(super) fn run<T>(
         expires_at,
         answer: (claim.render)(&outcome),
     };
-    let target = record::insert_answer(tx.connection, tenant, &record)?;
-    tx.remember(tenant, claim.key, KeyEntry { target, expires_at })?;
+    let (target, created_at) = tx.next_event(now);
+    let new = NewRecord {
+        sequence: target,
+        created_at,
+        tenant,
+        key: claim.key,
+        account: &claim.account_name,
+        subject: &claim.subject,
+        record: &record,
+    };
+    let bytes = record::insert_answer(tx.connection, &new)?;
+    let entry = KeyEntry { target, expires_at };
+    tx.remember(tenant, (claim.key, entry), Some((claim.account, bytes)))?;
     Ok(Claimed::Done(outcome))
 }

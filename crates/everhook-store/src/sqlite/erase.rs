@@ -9,13 +9,13 @@
 //! table: one for each row would cost several times as much, and accepts wait for a step. What
 //! hangs on the rows goes first, and a step that could not take all of it leaves the span as it is.
 
-use everhook_domain::key::KeyHash;
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::claims;
 use super::command::VerbError;
 use super::jobs::STEP_ROWS;
-use super::keys::KeyEntry;
+use super::keys::{REMOVED, Removed};
 use super::tx::Tx;
 use crate::jobs::JobStep;
 
@@ -43,7 +43,7 @@ struct Hanging {
 
 /// In the order in which they are emptied. Keys come before what they lead to, so that none ever
 /// leads to a row that is given to somebody else.
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     Part { table: "key_log", bytes: "0", hanging: &[] },
     Part { table: "idempotency_records", bytes: "length(body)", hanging: &[] },
     Part {
@@ -81,12 +81,15 @@ const PARTS: [Part; 10] = [
     Part { table: "sources", bytes: "0", hanging: &[] },
     Part { table: "messages", bytes: "length(body)", hanging: &[] },
     Part { table: "conversations", bytes: "0", hanging: &[] },
+    // Behind the others, as an erasure may have begun before there were claims.
+    Part { table: "claims", bytes: "ifnull(length(remembered), 0)", hanging: &[] },
 ];
 const OF_ENDPOINT: &str = "hanging.endpoint = owner.seq";
 /// A delivery's key is its event's, and its ordinal in the last 16 bits.
 const OF_EVENT: &str = "hanging.delivery BETWEEN owner.seq << 16 AND owner.seq << 16 | 65535";
 const DELIVERIES: &str = "deliveries";
 const KEYS: u8 = 0;
+const CLAIMS: u8 = 10;
 
 /// How far an erasure has come.
 struct Erasure {
@@ -130,6 +133,7 @@ pub(super) fn step(tx: &mut Tx<'_>, _now: Timestamp) -> Result<JobStep, VerbErro
     let span = Span::of(tx.connection, part, &erasure)?;
     let whole = match erasure.part {
         KEYS => forget_keys(tx, &span)?,
+        CLAIMS => erase_claims(tx, &span)?,
         _ => erase(tx, part, &span)?,
     };
     if whole {
@@ -179,16 +183,19 @@ impl Span {
 fn forget_keys(tx: &mut Tx<'_>, span: &Span) -> rusqlite::Result<bool> {
     let forgotten = tx
         .connection
-        .prepare_cached(
-            "DELETE FROM key_log WHERE seq > ?1 AND seq <= ?2 AND tenant = ?3 \
-             RETURNING key, ref, expires_at",
-        )?
-        .query_map([span.after, span.to, span.tenant], |row| {
-            let expires_at = Timestamp::from_millis(row.get(2)?);
-            Ok((KeyHash(row.get(0)?), KeyEntry { target: row.get(1)?, expires_at }))
-        })?
+        .prepare_cached(&format!(
+            "DELETE FROM key_log WHERE seq > ?1 AND seq <= ?2 AND tenant = ?3 {REMOVED}"
+        ))?
+        .query_map([span.after, span.to, span.tenant], Removed::read)?
         .collect::<Result<_, _>>()?;
     tx.forget(forgotten);
+    Ok(true)
+}
+
+/// Erases the claims of a span, and takes them out of their accounts: all of them.
+fn erase_claims(tx: &mut Tx<'_>, span: &Span) -> rusqlite::Result<bool> {
+    let condition = "seq > ?1 AND seq <= ?2 AND tenant = ?3";
+    claims::remove(tx, condition, [span.after, span.to, span.tenant])?;
     Ok(true)
 }
 

@@ -4,7 +4,7 @@ use everhook_domain::time::Timestamp;
 
 use super::command::{Verb, VerbError};
 use super::tx::Tx;
-use super::{bulk, erase, keys, record, sweep};
+use super::{bulk, claims, erase, keys, record, sweep};
 use crate::jobs::JobStep;
 
 /// Rows touched in one step.
@@ -38,11 +38,16 @@ impl Verb for StepVerb {
     }
 }
 
-/// Forgets keys and idempotency records that have expired.
+/// Forgets keys, idempotency records and claims that have expired.
 fn forget_expired(tx: &mut Tx<'_>, now: Timestamp) -> Result<JobStep, VerbError> {
     let pruned = keys::prune(tx.connection, now, STEP_ROWS)?;
     let answers = record::prune_answers(tx.connection, now, STEP_ROWS)?;
-    let more = pruned.len() == STEP_ROWS as usize || answers == STEP_ROWS as usize;
+    let claims = claims::prune(tx, now, STEP_ROWS)?;
+    if answers + claims > 0 {
+        tx.keep_marks()?;
+    }
+    let full = STEP_ROWS as usize;
+    let more = pruned.len() == full || answers == full || claims == full;
     tx.forget(pruned);
     Ok(if more { JobStep::More } else { JobStep::Idle })
 }

@@ -10,7 +10,10 @@ use std::collections::HashMap;
 
 use everhook_domain::key::KeyHash;
 use everhook_domain::time::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
+
+use super::accounts::{Accounts, Place};
+use super::row::{signed, unsigned};
 
 /// What a key leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,20 +24,58 @@ pub(super) struct KeyEntry {
     pub(super) expires_at: Timestamp,
 }
 
+impl KeyEntry {
+    /// Where the record of an idempotency key stands in its account.
+    pub(super) const fn place(self) -> Place {
+        (self.expires_at, self.target)
+    }
+}
+
+/// What an idempotency key is counted with, and the bytes of its answer.
+pub(super) type Counted = (KeyHash, u64);
+
+/// An entry that was removed from the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Removed {
+    pub(super) key: KeyHash,
+    pub(super) entry: KeyEntry,
+    /// What it was counted with.
+    pub(super) account: Option<KeyHash>,
+}
+
+/// What removing entries returns: [`Removed::read`] reads it.
+pub(super) const REMOVED: &str = "RETURNING key, ref, expires_at, account";
+
+impl Removed {
+    /// Reads a row of [`REMOVED`].
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let expires_at = Timestamp::from_millis(row.get(2)?);
+        Ok(Self {
+            key: KeyHash(row.get(0)?),
+            entry: KeyEntry { target: row.get(1)?, expires_at },
+            account: row.get::<_, Option<_>>(3)?.map(KeyHash),
+        })
+    }
+}
+
 /// The committed keys.
 #[derive(Debug, Default)]
 pub(super) struct Keys(HashMap<KeyHash, KeyEntry>);
 
 impl Keys {
-    /// Reads the log.
-    pub(super) fn load(connection: &Connection) -> rusqlite::Result<Self> {
+    /// Reads the log, and counts in their accounts what is counted.
+    pub(super) fn load(connection: &Connection, accounts: &mut Accounts) -> rusqlite::Result<Self> {
         let mut keys = Self::default();
-        let mut statement =
-            connection.prepare("SELECT key, ref, expires_at FROM key_log ORDER BY seq")?;
+        let mut statement = connection
+            .prepare("SELECT key, ref, expires_at, account, bytes FROM key_log ORDER BY seq")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let entry =
                 KeyEntry { target: row.get(1)?, expires_at: Timestamp::from_millis(row.get(2)?) };
+            if let Some(account) = row.get::<_, Option<_>>(3)? {
+                let bytes = row.get::<_, Option<_>>(4)?.map_or(0, unsigned);
+                accounts.add(KeyHash(account), entry.place(), bytes);
+            }
             // A later entry replaces an expired one of the same key.
             keys.0.insert(KeyHash(row.get(0)?), entry);
         }
@@ -51,8 +92,7 @@ impl Keys {
         self.0.extend(added);
     }
 
-    /// Forgets a pruned entry, unless the key has been used anew since. Only both parts tell: the
-    /// sequence of a record may be given again once all records are pruned.
+    /// Forgets an entry, unless the key has been used anew since.
     pub(super) fn forget(&mut self, key: &KeyHash, pruned: KeyEntry) {
         if self.0.get(key) == Some(&pruned) {
             self.0.remove(key);
@@ -64,14 +104,22 @@ impl Keys {
 pub(super) fn append(
     connection: &Connection,
     tenant: i64,
-    key: &KeyHash,
-    entry: KeyEntry,
+    (key, entry): (&KeyHash, KeyEntry),
+    counted: Option<Counted>,
 ) -> rusqlite::Result<i64> {
     connection
         .prepare_cached(
-            "INSERT INTO key_log (key, ref, expires_at, tenant) VALUES (?1, ?2, ?3, ?4)",
+            "INSERT INTO key_log (key, ref, expires_at, tenant, account, bytes) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         )?
-        .execute(params![key.0, entry.target, entry.expires_at.as_millis(), tenant])?;
+        .execute(params![
+            key.0,
+            entry.target,
+            entry.expires_at.as_millis(),
+            tenant,
+            counted.map(|(account, _)| account.0),
+            counted.map(|(_, bytes)| signed(bytes)),
+        ])?;
     Ok(connection.last_insert_rowid())
 }
 
@@ -81,15 +129,26 @@ pub(super) fn prune(
     connection: &Connection,
     now: Timestamp,
     limit: u32,
-) -> rusqlite::Result<Vec<(KeyHash, KeyEntry)>> {
+) -> rusqlite::Result<Vec<Removed>> {
     connection
-        .prepare_cached(
+        .prepare_cached(&format!(
             "DELETE FROM key_log WHERE seq IN (SELECT seq FROM key_log WHERE expires_at <= ?1 \
-             ORDER BY expires_at LIMIT ?2) RETURNING key, ref, expires_at",
-        )?
-        .query_map(params![now.as_millis(), limit], |row| {
-            let expires_at = Timestamp::from_millis(row.get(2)?);
-            Ok((KeyHash(row.get(0)?), KeyEntry { target: row.get(1)?, expires_at }))
-        })?
+             ORDER BY expires_at LIMIT ?2) {REMOVED}"
+        ))?
+        .query_map(params![now.as_millis(), limit], Removed::read)?
+        .collect()
+}
+
+/// Removes the entry of a key; the index by expiry leads to it.
+pub(super) fn remove(
+    connection: &Connection,
+    key: &KeyHash,
+    entry: KeyEntry,
+) -> rusqlite::Result<Vec<Removed>> {
+    connection
+        .prepare_cached(&format!(
+            "DELETE FROM key_log WHERE expires_at = ?1 AND key = ?2 AND ref = ?3 {REMOVED}"
+        ))?
+        .query_map(params![entry.expires_at.as_millis(), key.0, entry.target], Removed::read)?
         .collect()
 }

@@ -10,7 +10,9 @@ use everhook_domain::key::KeyHash;
 use everhook_domain::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
+use super::accounts::{AccountChanges, Accounts};
 use super::catalog::Catalog;
+use super::claims;
 use super::health::{self, Healths};
 use super::keys::{KeyEntry, Keys};
 use super::meta::{LAST_CREATED_AT, LAST_SEQUENCE, meta, set_meta};
@@ -24,6 +26,7 @@ const EPOCH_SHIFT: u32 = 40;
 /// The mirror.
 pub(super) struct Memory {
     pub(super) keys: Keys,
+    pub(super) accounts: Accounts,
     catalog: Arc<RwLock<Arc<Catalog>>>,
     pub(super) counters: Counters,
     /// Delivery → endpoint of those leased at birth and not settled yet.
@@ -39,6 +42,8 @@ pub(super) struct Counters {
     pub(super) next_sequence: i64,
     pub(super) last_created_at: Timestamp,
     pub(super) next_token: u64,
+    /// Claims that this process has taken.
+    pub(super) claims: u64,
 }
 
 /// Where the search for leases of a dead process begins.
@@ -55,6 +60,7 @@ pub(super) struct After {
     pub(super) floor: Floor,
     pub(super) keys: HashMap<KeyHash, KeyEntry>,
     pub(super) forgotten: Vec<(KeyHash, KeyEntry)>,
+    pub(super) accounts: AccountChanges,
     pub(super) catalog: Option<Arc<Catalog>>,
     pub(super) leased_at_birth: Vec<(i64, i64)>,
     pub(super) ended: Vec<i64>,
@@ -66,7 +72,29 @@ pub(super) struct After {
     pub(super) disabled: Vec<(EndpointId, Timestamp)>,
 }
 
+/// What draws its sequences with events.
+const SEQUENCED: [&str; 3] = ["events", "idempotency_records", "claims"];
+
 impl Counters {
+    /// Goes on after all that was ever given.
+    fn load(connection: &Connection, next_token: u64) -> rusqlite::Result<Self> {
+        // What came last may be removed.
+        let mut last_sequence = meta(connection, LAST_SEQUENCE)?.unwrap_or(0);
+        let mut last_created_at = meta(connection, LAST_CREATED_AT)?.unwrap_or(0);
+        for table in SEQUENCED {
+            let last = format!("SELECT seq, created_at FROM {table} ORDER BY seq DESC LIMIT 1");
+            let last = connection
+                .query_row(&last, [], |row| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?)))
+                .optional()?;
+            if let Some((sequence, created_at)) = last {
+                last_sequence = last_sequence.max(sequence);
+                last_created_at = last_created_at.max(created_at.unwrap_or(0));
+            }
+        }
+        let last_created_at = Timestamp::from_millis(last_created_at);
+        Ok(Self { next_sequence: last_sequence + 1, last_created_at, next_token, claims: 0 })
+    }
+
     /// Whether the lease is one of an earlier process.
     pub(super) fn is_void(&self, token: Token) -> bool {
         token.0 >> EPOCH_SHIFT < self.next_token >> EPOCH_SHIFT
@@ -81,6 +109,7 @@ impl After {
             floor,
             keys: HashMap::new(),
             forgotten: Vec::new(),
+            accounts: AccountChanges::default(),
             catalog: None,
             leased_at_birth: Vec::new(),
             ended: Vec::new(),
@@ -116,24 +145,14 @@ impl Memory {
     ) -> rusqlite::Result<Self> {
         let epoch = meta(connection, "epoch")?.unwrap_or(0) + 1;
         set_meta(connection, "epoch", epoch)?;
-        let (last_sequence, last_created_at) = connection
-            .query_row("SELECT seq, created_at FROM events ORDER BY seq DESC LIMIT 1", [], |row| {
-                Ok((row.get::<_, i64>(0)?, Timestamp::from_millis(row.get(1)?)))
-            })
-            .optional()?
-            .unwrap_or_default();
-        // What came after may be erased.
-        let last_sequence = last_sequence.max(meta(connection, LAST_SEQUENCE)?.unwrap_or(0));
-        let marked = meta(connection, LAST_CREATED_AT)?.map(Timestamp::from_millis);
-        let last_created_at = last_created_at.max(marked.unwrap_or_default());
+        let mut accounts = Accounts::default();
+        let keys = Keys::load(connection, &mut accounts)?;
+        claims::count(connection, &mut accounts)?;
         Ok(Self {
-            keys: Keys::load(connection)?,
+            keys,
+            accounts,
             catalog,
-            counters: Counters {
-                next_sequence: last_sequence + 1,
-                last_created_at,
-                next_token: unsigned(epoch) << EPOCH_SHIFT,
-            },
+            counters: Counters::load(connection, unsigned(epoch) << EPOCH_SHIFT)?,
             outstanding: BTreeMap::new(),
             floor: Floor {
                 written: meta(connection, "lease_floor")?.unwrap_or(0),
@@ -156,6 +175,7 @@ impl Memory {
         for (key, entry) in &after.forgotten {
             self.keys.forget(key, *entry);
         }
+        self.accounts.take_over(std::mem::take(&mut after.accounts));
         self.outstanding.extend(after.leased_at_birth.drain(..));
         for key in &after.ended {
             self.outstanding.remove(key);

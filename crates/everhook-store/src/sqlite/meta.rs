@@ -1,16 +1,15 @@
 //! Single numbers of the database: its tag, the epoch, the lease floor, and how far sequences and
-//! time had come when something was erased.
+//! time had come when something was removed.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// The highest sequence of an event, when a tenant was deleted.
+/// The highest sequence of an event, claim or idempotency record, when something was removed.
 pub(super) const LAST_SEQUENCE: &str = "last_sequence";
-/// The latest instant of an event's acceptance, when a tenant was deleted.
+/// The latest instant that went with such a sequence, when something was removed.
 pub(super) const LAST_CREATED_AT: &str = "last_created_at";
-/// The highest number of an endpoint, when a tenant was deleted.
+/// The highest number of an endpoint, when something was removed.
 pub(super) const LAST_ENDPOINT: &str = "last_endpoint";
-
-/// The highest number of a source, when a tenant was deleted.
+/// The highest number of a source, when something was removed.
 pub(super) const LAST_SOURCE: &str = "last_source";
 
 /// A number kept in the table `meta`.

@@ -9,10 +9,11 @@
 //! | `catalog` | tenants, endpoints and sources with their numbers |
 //! | `meta` | single numbers |
 //! | `sealing` | sealing anew what an older master key sealed, or none |
-//! | `keys` | the exact map of all deduplication keys |
+//! | `keys`, `accounts` | the exact map of all deduplication keys; what accounts have of them |
 //! | `row`, `record`, `receipt` | how things are written |
 //! | `health` | endpoints' failures |
 //! | `claimed`, `publish`, `receive`, `lease`, `act`, `decide`, `change`, `source` | the verbs |
+//! | `claims` | idempotency records, and claims that are finished later |
 //! | `converse` | conversations: the verb, and their lists |
 //! | `outgoing` | new events and their deliveries, published or received |
 //! | `jobs`, `sweep`, `bulk`, `erase` | long work |
@@ -21,11 +22,13 @@
 //! The caller guarantees that no other process has the file open: the data directory's lock. On
 //! that rests the rule that a lease of an earlier process is void.
 
+mod accounts;
 mod act;
 mod bulk;
 mod catalog;
 mod change;
 mod claimed;
+mod claims;
 mod command;
 mod converse;
 mod decide;

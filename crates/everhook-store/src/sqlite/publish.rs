@@ -100,7 +100,7 @@ impl PublishVerb {
             // From the instant that the event shows, so that a clock that steps between does not
             // cut the window short.
             let expires_at = created_at + tx.policy.dedupe_window;
-            tx.remember(tenant, key, KeyEntry { target: sequence, expires_at })?;
+            tx.remember(tenant, (key, KeyEntry { target: sequence, expires_at }), None)?;
         }
         self.outgoing.deliver(tx, index, &row, self.now)?;
         Ok(AcceptedEvent {

@@ -376,7 +376,7 @@ impl Reader<'_> {
 }
 
 /// A page in the making.
-struct List<T> {
+pub(super) struct List<T> {
     page: PageRequest,
     items: Vec<T>,
     scanned: usize,
@@ -386,7 +386,7 @@ struct List<T> {
 }
 
 impl<T> List<T> {
-    fn new(page: PageRequest) -> Self {
+    pub(super) fn new(page: PageRequest) -> Self {
         Self {
             page,
             items: Vec::new(),
@@ -398,7 +398,7 @@ impl<T> List<T> {
     }
 
     /// Offers the next row, with the thing if it is wanted; true when the page is complete.
-    fn offer(&mut self, position: Position, wanted: Option<T>) -> bool {
+    pub(super) fn offer(&mut self, position: Position, wanted: Option<T>) -> bool {
         if self.scanned == self.page.scan_limit {
             self.next = self.last_scanned;
             return true;
@@ -416,7 +416,7 @@ impl<T> List<T> {
         false
     }
 
-    fn finish(self) -> Page<T> {
+    pub(super) fn finish(self) -> Page<T> {
         Page { items: self.items, next: self.next }
     }
 }

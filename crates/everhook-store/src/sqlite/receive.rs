@@ -233,5 +233,5 @@ fn remember(
     // From the instant that a receipt of now shows, as with source event IDs.
     let expires_at = receipt.created_at().max(request.now) + request.window;
     let target = signed(receipt.sequence());
-    tx.remember(request.tenant, key, KeyEntry { target, expires_at })
+    tx.remember(request.tenant, (key, KeyEntry { target, expires_at }), None)
 }

@@ -7,6 +7,7 @@ use everhook_domain::attempt::{
 };
 use everhook_domain::delivery::Token;
 use everhook_domain::idempotency::{Answer, Fingerprint, IdempotencyRecord};
+use everhook_domain::key::KeyHash;
 use everhook_domain::time::{Timestamp, millis};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -120,27 +121,42 @@ pub(super) fn note_late_outcome(
     Ok(())
 }
 
-/// Adds a tenant's idempotency record; returns its sequence.
-pub(super) fn insert_answer(
-    connection: &Connection,
-    tenant: i64,
-    record: &IdempotencyRecord,
-) -> rusqlite::Result<i64> {
-    let answer = &record.answer;
+/// An idempotency record of our own API, as it is added.
+pub(super) struct NewRecord<'a> {
+    pub(super) sequence: i64,
+    pub(super) created_at: Timestamp,
+    pub(super) tenant: i64,
+    pub(super) key: KeyHash,
+    /// The account's name.
+    pub(super) account: &'a str,
+    pub(super) subject: &'a str,
+    pub(super) record: &'a IdempotencyRecord,
+}
+
+/// Adds an idempotency record; returns how many bytes it remembers.
+pub(super) fn insert_answer(connection: &Connection, new: &NewRecord<'_>) -> rusqlite::Result<u64> {
+    let answer = &new.record.answer;
+    let headers = to_json(&answer.headers)?;
     connection
         .prepare_cached(
-            "INSERT INTO idempotency_records (fingerprint, expires_at, status, headers, body, \
-             tenant) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO idempotency_records (seq, created_at, tenant, key, account_name, \
+             subject, fingerprint, expires_at, status, headers, body) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
         .execute(params![
-            record.fingerprint.0,
-            record.expires_at.as_millis(),
+            new.sequence,
+            new.created_at.as_millis(),
+            new.tenant,
+            new.key.0,
+            new.account,
+            new.subject,
+            new.record.fingerprint.0,
+            new.record.expires_at.as_millis(),
             answer.status,
-            to_json(&answer.headers)?,
+            headers,
             answer.body,
-            tenant,
         ])?;
-    Ok(connection.last_insert_rowid())
+    Ok(u64::try_from(headers.len() + answer.body.len()).unwrap_or(u64::MAX))
 }
 
 /// An idempotency record by its sequence.

@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("0003_tenants.sql"),
     include_str!("0004_system_events.sql"),
     include_str!("0005_receiving.sql"),
+    include_str!("0006_claims.sql"),
     include_str!("0007_conversations.sql"),
 ];
 

@@ -11,15 +11,17 @@ use everhook_domain::endpoint::{DisabledReason, Endpoint};
 use everhook_domain::event::Nature;
 use everhook_domain::health::EndpointHealth;
 use everhook_domain::id::EndpointId;
+use everhook_domain::idempotency::claim::Quota;
 use everhook_domain::key::KeyHash;
 use everhook_domain::system_event::{self, LastAttempt, SystemEvent};
 use everhook_domain::tenant::TenantId;
 use everhook_domain::time::Timestamp;
 use rusqlite::Connection;
 
+use super::accounts::{Place, Room};
 use super::catalog::Catalog;
 use super::command::VerbError;
-use super::keys::{self, KeyEntry};
+use super::keys::{self, Counted, KeyEntry, Removed};
 use super::memory::{After, Memory};
 use super::meta::{LAST_CREATED_AT, LAST_ENDPOINT, LAST_SEQUENCE, LAST_SOURCE, set_meta};
 use super::row::{DeliveryRow, signed};
@@ -33,6 +35,8 @@ use crate::share::Share;
 const FLOOR_STEP: i64 = if cfg!(feature = "faults") { 4 } else { 4_096 };
 /// After this many new keys, expired ones are looked for.
 const KEYS_BETWEEN_PRUNES: i64 = 1_024;
+/// After this many claims, those that are over are looked for.
+const CLAIMS_BETWEEN_PRUNES: u64 = 1_024;
 
 /// A running transaction.
 pub(super) struct Tx<'a> {
@@ -89,7 +93,8 @@ impl<'a> Tx<'a> {
         self.catalog().endpoint(number)
     }
 
-    /// The next event's sequence and instant of acceptance, which never falls.
+    /// The next sequence of an event, a claim or an idempotency record, and the instant that goes
+    /// with it, which never falls.
     pub(super) fn next_event(&mut self, now: Timestamp) -> (i64, Timestamp) {
         let sequence = self.after.counters.next_sequence;
         self.after.counters.next_sequence += 1;
@@ -116,24 +121,60 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Remembers a key.
+    /// Remembers a key; an idempotency key counts in its account.
     pub(super) fn remember(
         &mut self,
         tenant: i64,
-        key: KeyHash,
-        entry: KeyEntry,
+        (key, entry): (KeyHash, KeyEntry),
+        counted: Option<Counted>,
     ) -> rusqlite::Result<()> {
+        let number = keys::append(self.connection, tenant, (&key, entry), counted)?;
         // Now and then, so that what has expired is forgotten.
-        if keys::append(self.connection, tenant, &key, entry)? % KEYS_BETWEEN_PRUNES == 0 {
+        if number % KEYS_BETWEEN_PRUNES == 0 {
             self.jobs_pending();
         }
         self.after.keys.insert(key, entry);
+        if let Some((account, bytes)) = counted {
+            self.count(account, entry.place(), bytes);
+        }
         Ok(())
     }
 
-    /// Forgets pruned keys.
-    pub(super) fn forget(&mut self, pruned: Vec<(KeyHash, KeyEntry)>) {
-        self.after.forgotten.extend(pruned);
+    /// Forgets keys that were removed from the log.
+    pub(super) fn forget(&mut self, removed: Vec<Removed>) {
+        for Removed { key, entry, account } in removed {
+            if let Some(account) = account {
+                self.uncount(account, entry.place());
+            }
+            self.after.forgotten.push((key, entry));
+        }
+    }
+
+    /// Notes a claim. Now and then, so that those that are over are cleared away.
+    pub(super) fn claimed(&mut self) {
+        self.after.counters.claims += 1;
+        if self.after.counters.claims.is_multiple_of(CLAIMS_BETWEEN_PRUNES) {
+            self.jobs_pending();
+        }
+    }
+
+    /// Counts a record in its account.
+    pub(super) fn count(&mut self, account: KeyHash, place: Place, bytes: u64) {
+        self.after.accounts.add(account, place, bytes);
+    }
+
+    /// Takes a record out of its account.
+    pub(super) fn uncount(&mut self, account: KeyHash, place: Place) {
+        self.after.accounts.remove(&self.memory.accounts, account, place);
+    }
+
+    /// Whether an account may have one more key; what is over takes no room.
+    pub(super) fn has_room(&mut self, account: &KeyHash, quota: Quota, now: Timestamp) -> bool {
+        let room = self.after.accounts.room(&self.memory.accounts, account, quota, now);
+        if room == Room::Expired {
+            self.jobs_pending();
+        }
+        room != Room::Full
     }
 
     /// Notes deliveries that are no more.
@@ -141,8 +182,8 @@ impl<'a> Tx<'a> {
         self.after.ended.extend(deliveries);
     }
 
-    /// Writes down how far sequences and time have come, so that numbers of what is erased from now
-    /// on are not given again after a restart.
+    /// Writes down how far sequences and time have come, so that numbers of what is removed from
+    /// now on are not given again after a restart.
     pub(super) fn keep_marks(&self) -> rusqlite::Result<()> {
         let counters = &self.after.counters;
         for (name, value) in [

@@ -6,15 +6,17 @@ use everhook_domain::bulk::BulkKind;
 use everhook_domain::conversation::{Command, NewConversation};
 use everhook_domain::endpoint::EndpointVerb::Disable;
 use everhook_domain::id::{ConversationId, EndpointId, EventId};
+use everhook_domain::idempotency::claim::{Finished, Taken};
 use everhook_domain::tenant::{Tenant, TenantId};
 use everhook_store::{
-    Act, BulkRequest, Change, Changed, Claim, Claimed, DeliveryQuery, EventQuery, JobStep,
-    LeasedDelivery, PageRequest, Published, Refusal, Settled, StoreError,
+    Act, BulkRequest, Change, Changed, Claim, Claimed, DeliveryQuery, EventQuery, HeldClaim,
+    JobStep, LeasedDelivery, PageRequest, Published, Refusal, Settled, StoreError, Taking,
 };
 
 use crate::backend::Kind;
 use crate::bulk::try_start;
 use crate::conversations::message;
+use crate::keys::{ROOM, TTL, held, remembered, taking};
 use crate::sketch::{
     claim, create_tenant, event, events, everything, finished, keyed, publish_in, secret, secrets,
     secs, settings, tenant,
@@ -95,6 +97,13 @@ fn shop(kind: Kind) -> Shop {
     assert_eq!(again.id, failed.id);
     world.finish(&again, 500);
     assert!(matches!(publish_under(&world, &shop, "k"), Ok(Claimed::Done(_))));
+    for name in ["open", "done"] {
+        let taking = Taking { tenant: shop.clone(), ..taking(name, 1) };
+        assert_eq!(world.try_take(taking, ROOM), Ok(Taken::Yes));
+    }
+    let done = HeldClaim { tenant: shop.clone(), ..held("done", 1) };
+    let finished = world.store.finish(done, remembered(b"x").encode(), TTL, world.now);
+    assert_eq!(world.wait(finished), Ok(Finished::Now));
     let leased = world.claim_one(endpoint);
     let talk = world.create_in(&shop, NewConversation::default());
     world.try_converse_in(&shop, talk.id, message("Hello")).unwrap();
@@ -251,6 +260,10 @@ fn erasing_goes_in_steps_between_which_others_publish(kind: Kind) {
         world.finish_all(&world.claim_all(endpoint), 500);
     }
     assert!(matches!(publish_under(&world, &shop, "k"), Ok(Claimed::Done(_))));
+    for number in 0..510 {
+        let taking = Taking { tenant: shop.clone(), ..taking(&number.to_string(), 1) };
+        assert_eq!(world.try_take(taking, ROOM), Ok(Taken::Yes));
+    }
     delete(&world, &shop);
     let total = |rows: &BTreeMap<String, i64>| rows.values().sum::<i64>();
     let (mut left, mut steps) = (world.rows(), 0);

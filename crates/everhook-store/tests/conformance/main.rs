@@ -25,6 +25,7 @@ mod erasure;
 mod idempotency;
 mod inbox;
 mod jobs;
+mod keys;
 mod lanes;
 mod lapse;
 mod model;
@@ -33,9 +34,11 @@ mod nodes;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod publish;
+mod quotas;
 mod reading;
 mod receipts;
 mod receiving;
+mod records;
 mod sealing;
 mod send_again;
 mod settle;
@@ -96,6 +99,9 @@ fn main() -> ExitCode {
         reading::cases,
         sealing::cases,
         idempotency::cases,
+        keys::cases,
+        quotas::cases,
+        records::cases,
         tenants::cases,
         unusable::cases,
         erasure::cases,

@@ -32,6 +32,11 @@ pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
+/// The last instant before one.
+pub(crate) fn just_before(at: Timestamp) -> Timestamp {
+    Timestamp::from_millis(at.as_millis() - 1)
+}
+
 pub(crate) fn tenant(id: &str) -> TenantId {
     id.parse().unwrap()
 }
@@ -142,6 +147,12 @@ pub(crate) fn key(text: &str) -> KeyHash {
     KeyHash::new(KeySpace::Idempotency, &TenantId::default_tenant(), scope, text.as_bytes())
 }
 
+/// What the keys of an account of the default tenant are counted under.
+pub(crate) fn account(name: &str) -> KeyHash {
+    let tenant = TenantId::default_tenant();
+    KeyHash::new(KeySpace::IdempotencyAccount, &tenant, &[], name.as_bytes())
+}
+
 /// Makes a tenant.
 pub(crate) fn create_tenant(id: &str) -> Change {
     Change::CreateTenant { id: tenant(id), name: format!("The {id}").parse().unwrap() }
@@ -152,6 +163,9 @@ pub(crate) fn claim<T: std::fmt::Debug>(key: &str, body: &str) -> Claim<T> {
     Claim {
         tenant: TenantId::default_tenant(),
         key: self::key(key),
+        account: account("account"),
+        account_name: "account".into(),
+        subject: "POST /api/v1/events".into(),
         fingerprint: Fingerprint::new(b"application/json", body.as_bytes()),
         render: std::sync::Arc::new(|result| answer(&format!("{result:?}"))),
     }

@@ -429,6 +429,8 @@ impl World {
 pub(crate) fn done<T>(claimed: Claimed<T>) -> T {
     match claimed {
         Claimed::Done(value) => value,
-        Claimed::Replayed(_) | Claimed::Mismatch => panic!("the verb did not run"),
+        Claimed::Replayed(_) | Claimed::Mismatch | Claimed::OverQuota => {
+            panic!("the verb did not run")
+        }
     }
 }

@@ -79,6 +79,8 @@ pub enum ProblemKind {
     Invalid,
     /// The `Idempotency-Key` was used for another request.
     IdempotencyKeyReused,
+    /// The account has as many keys, or bytes of answers, as it may have.
+    IdempotencyQuota,
     /// Our own failure.
     Internal,
     /// The store takes nothing at the moment.
@@ -103,7 +105,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
@@ -142,6 +144,7 @@ impl ProblemKind {
         Self::UnsupportedMediaType,
         Self::Invalid,
         Self::IdempotencyKeyReused,
+        Self::IdempotencyQuota,
         Self::Internal,
         Self::NotForwarded,
         Self::UpstreamFailed,
@@ -204,6 +207,7 @@ impl ProblemKind {
             Self::IdempotencyKeyReused => {
                 (422, "idempotency-key-reused", "The Idempotency-Key was used before")
             }
+            Self::IdempotencyQuota => (429, "idempotency-quota", "The account has too many keys"),
             Self::Internal => (500, "internal", "Everhook failed"),
             Self::NotForwarded => (501, "not-forwarded", "This cannot be handed on"),
             Self::UpstreamFailed => (502, "upstream-failed", "The service broke off"),

@@ -131,7 +131,16 @@ impl Api {
 
     /// With other settings than the usual ones.
     pub(crate) fn with(change: impl FnOnce(&mut WebSettings)) -> Self {
-        let store = Arc::new(SqliteStore::open_in_memory(options()).expect("a store"));
+        Self::on(options(), change)
+    }
+
+    /// With other rules of the store than the usual ones.
+    pub(crate) fn with_policy(policy: StorePolicy) -> Self {
+        Self::on(SqliteOptions { policy, ..options() }, |_| {})
+    }
+
+    fn on(options: SqliteOptions, change: impl FnOnce(&mut WebSettings)) -> Self {
+        let store = Arc::new(SqliteStore::open_in_memory(options).expect("a store"));
         let now = Arc::new(AtomicI64::new(START_MS));
         let mut settings = settings(&now);
         change(&mut settings);

@@ -3,7 +3,11 @@
 
 use std::sync::Arc;
 
-use everhook_store::DirectoryStore;
+use everhook_domain::idempotency::claim::Quota;
+use everhook_domain::tenant::TenantId;
+use everhook_store::{
+    DirectoryStore, Keys, PageRequest, RecordName, RecordOrigin, RecordQuery, StorePolicy,
+};
 use http::StatusCode;
 use serde_json::json;
 
@@ -38,6 +42,46 @@ async fn case_083_the_same_request_runs_once() {
     let new = api.post_keyed("/api/v1/events", "k", EVENT).await;
     assert_eq!(new.header("idempotency-replayed"), None, "after 24 h it is a new request");
     assert_eq!(api.list("/api/v1/events").await.len(), 2);
+}
+
+#[tokio::test]
+async fn an_account_with_too_many_keys_is_told_to_wait() {
+    let idempotency_quota = Quota { keys: 2, bytes: 1_000_000 };
+    let policy = StorePolicy { idempotency_quota, ..StorePolicy::default() };
+    let api = Api::with_policy(policy);
+    let first = api.post_keyed("/api/v1/events", "1", EVENT).await;
+    api.advance_ms(1);
+    api.post_keyed("/api/v1/events", "2", EVENT).await.expect(StatusCode::ACCEPTED);
+    let refused = api.post_keyed("/api/v1/events", "3", EVENT).await;
+    assert_eq!((refused.status, refused.slug().as_str()), (429, "idempotency-quota"));
+    assert_eq!(refused.header("retry-after"), Some("60"));
+    assert_eq!(api.list("/api/v1/events").await.len(), 2, "nothing was done");
+    check_replay(&first, &api.post_keyed("/api/v1/events", "1", EVENT).await);
+    api.create_tenant("acme").await;
+    let tenant = ("everhook-tenant", "acme");
+    let headers = [tenant, ("content-type", "application/json"), ("idempotency-key", "3")];
+    let other = api.send("POST", "/api/v1/events", &headers, EVENT.as_bytes()).await;
+    other.expect(StatusCode::ACCEPTED);
+    api.advance_ms(DAY_MS - 1);
+    api.post_keyed("/api/v1/events", "3", EVENT).await.expect(StatusCode::ACCEPTED);
+    assert_eq!(api.post_keyed("/api/v1/events", "4", EVENT).await.status, 429);
+}
+
+/// What is kept of a request for people to look at: who, and what for, without its query.
+#[tokio::test]
+async fn a_record_names_its_account_and_path() {
+    let api = Api::new();
+    api.post_keyed("/api/v1/events", "k", EVENT).await.expect(StatusCode::ACCEPTED);
+    let page = PageRequest { limit: 10, after: None, scan_limit: 10 };
+    let tenant = TenantId::default_tenant();
+    let records = api.store.records(tenant, RecordQuery::default(), page, api.now()).await;
+    let records = records.expect("a list").items;
+    let name = RecordName {
+        origin: RecordOrigin::Api,
+        account: "admin".into(),
+        subject: "POST /api/v1/events".into(),
+    };
+    assert_eq!(records.iter().map(|record| &record.name).collect::<Vec<_>>(), [&name]);
 }
 
 #[tokio::test]

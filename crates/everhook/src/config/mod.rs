@@ -4,6 +4,7 @@
 //! value, and tells everything that is wrong at once. Nothing is read again later, so what
 //! `everhook config check` prints is what `everhook serve` runs with.
 
+mod idempotency;
 mod layers;
 mod problem;
 mod raw;

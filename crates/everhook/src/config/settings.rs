@@ -12,6 +12,7 @@ use everhook_domain::schedule::Schedule;
 use everhook_web::base_url::BaseUrl;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
+use super::idempotency::{self, Idempotency};
 use super::problem::{Origin, Problem};
 use super::reader::Reader;
 use super::receive::{self, Receive};
@@ -168,13 +169,6 @@ pub(crate) struct Events {
     pub(crate) batch_bytes_max: usize,
 }
 
-/// `[idempotency]`
-#[derive(Clone, Debug)]
-pub(crate) struct Idempotency {
-    /// How long an answer is kept.
-    pub(crate) ttl: Duration,
-}
-
 /// `[headers]`
 #[derive(Clone, Debug)]
 pub(crate) struct Headers {
@@ -259,7 +253,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
     let replay = replay(reader);
     let events = events(reader);
     let receive = receive::read(reader);
-    let idempotency = reader.read("idempotency.ttl", &rule::duration(SECOND..=90 * DAY));
+    let idempotency = idempotency::read(reader);
     let secrets = secrets::read(reader);
     let headers = reader.read("headers.prefix", &header_prefix());
     let security = security(reader);
@@ -272,7 +266,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
         replay: replay?,
         events: events?,
         receive: receive?,
-        idempotency: Idempotency { ttl: idempotency? },
+        idempotency: idempotency?,
         secrets: secrets?,
         headers: Headers { prefix: headers? },
         security: security?,

@@ -83,6 +83,8 @@ fn the_defaults_are_those_that_are_promised() {
     assert_eq!(config.receive.bodies_bytes_max, 128 << 20);
     assert_eq!(config.server.public_url, None);
     assert_eq!(config.idempotency.ttl, seconds(86_400));
+    assert_eq!(config.idempotency.account_keys_max, 1_000_000);
+    assert_eq!(config.idempotency.account_bytes_max, 1 << 30);
     assert_eq!(config.secrets.overlap, seconds(86_400));
     assert_eq!(
         (config.secrets.master_key_file, config.secrets.master_key_files_old),
