@@ -369,6 +369,13 @@ pub trait Keys: Send + Sync {
         now: Timestamp,
     ) -> Result<Claimed<KeyRecord>, StoreError>;
 
+    /// Remembers the answer of a request that changes nothing else here, as that of any verb is
+    /// remembered: who is first with its key is right for all.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is remembered.
+    async fn remember(&self, claim: Claim<()>, now: Timestamp) -> Result<Claimed<()>, StoreError>;
+
     /// Forgets a record: its key is new. One whose lease is not over is refused.
     ///
     /// # Errors

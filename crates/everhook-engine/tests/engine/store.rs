@@ -306,6 +306,10 @@ impl Keys for FaultyStore {
         self.inner.resolve(tenant, id, answer, claim, now).await
     }
 
+    async fn remember(&self, claim: Claim<()>, now: Timestamp) -> Result<Claimed<()>, StoreError> {
+        self.inner.remember(claim, now).await
+    }
+
     async fn forget(
         &self,
         tenant: TenantId,

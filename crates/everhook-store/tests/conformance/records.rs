@@ -27,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         case(an_operator_says_how_it_ended),
         case(what_runs_or_is_known_is_not_settled),
         case(a_settlement_is_made_once_for_its_key),
+        case(an_answer_without_effect_is_remembered_once),
         case(a_forgotten_claim_is_new),
         case(a_forgotten_record_of_our_own_api_is_new),
         case(ids_are_never_given_twice),
@@ -293,6 +294,19 @@ fn a_settlement_is_made_once_for_its_key(kind: Kind) {
     assert_eq!(world.resolve(id, Some(claim("settle", "1"))), Ok(expected));
     assert_eq!(world.resolve(other, Some(claim("settle", "2"))), Ok(Claimed::Mismatch));
     assert_eq!(world.record(other).unwrap().state, RecordState::Unknown { since: world.now });
+}
+
+fn an_answer_without_effect_is_remembered_once(kind: Kind) {
+    let mut world = World::new(kind);
+    let remember = |world: &World, body| {
+        world.wait(world.store.remember(claim("k", body), world.now)).unwrap()
+    };
+    assert_eq!(remember(&world, "1"), Claimed::Done(()));
+    assert_eq!(remember(&world, "1"), Claimed::Replayed(answer("()")));
+    assert_eq!(remember(&world, "2"), Claimed::Mismatch);
+    assert_eq!(world.listed().len(), 1);
+    world.now = world.listed()[0].expires_at;
+    assert_eq!(remember(&world, "2"), Claimed::Done(()));
 }
 
 fn a_forgotten_claim_is_new(kind: Kind) {

@@ -1,5 +1,5 @@
-//! `POST /api/v1/sources/{id}/preview`: what would become of a request, without anything being
-//! stored, counted or sent.
+//! `POST /api/v1/sources/{id}/preview`: what would become of a request, without anything of it being
+//! stored, counted or sent. Under a key its answer is remembered.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,16 +15,18 @@ use everhook_domain::id::kind;
 use everhook_domain::inbound::{Handshake, Judgement, OnChange, ReceivedItem, look};
 use everhook_domain::source::Source;
 use everhook_domain::time::Timestamp;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
+use everhook_store::Claimed;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use http_body_util::BodyExt;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Named, sources};
-use crate::answer;
+use crate::answer::Rendered;
 use crate::app::App;
 use crate::intake::{self, Arrived, TurnedAway};
 use crate::json::{self, Members};
+use crate::post::Answering;
 use crate::problem::{FieldErrors, Problem};
 use crate::received::{ShownBody, shown_headers};
 
@@ -55,7 +57,13 @@ pub(super) async fn preview(
         forwarded_headers: shown_headers(&headers),
         answer: ShownAnswer::new(answer).await,
     };
-    Ok(answer::ok(&shown))
+    let rendered = Rendered::json(StatusCode::OK, &shown);
+    let answering = Answering::plain(move |()| rendered.clone());
+    let remembered = match answering.claim(sent.keyed.as_ref(), &app.settings.entropy) {
+        Some(claim) => app.store.remember(claim, app.now()).await,
+        None => Ok(Claimed::Done(())),
+    };
+    answering.respond(&app, sent.keyed.as_ref(), remembered)
 }
 
 /// The events, why it would be turned away, and the answer as if nothing had been seen before.

@@ -140,6 +140,12 @@ impl Keys for PostgresStore {
         self.end(tx, done).await
     }
 
+    async fn remember(&self, claim: Claim<()>, now: Timestamp) -> Result<Claimed<()>, StoreError> {
+        let mut tx = self.begin(Access::Write, now).await?;
+        let done = remember(&mut tx, &claim).await;
+        self.end(tx, done).await
+    }
+
     async fn forget(
         &self,
         tenant: TenantId,
@@ -277,6 +283,13 @@ async fn resolve(
     tx.accounts.add((tenant.as_str(), row.account), 0, more);
     let state = RecordState::of(row.completed, row.lease_until, tx.now);
     Ok(KeyRecord { state, expires_at, ..record })
+}
+
+async fn remember(tx: &mut Tx, claim: &Claim<()>) -> Result<Claimed<()>, VerbError> {
+    match claimed::earlier(tx, Some(claim)).await? {
+        Some(answered) => Ok(answered),
+        None => claimed::done(tx, Some(claim), ()).await,
+    }
 }
 
 async fn forget(tx: &mut Tx, tenant: &TenantId, id: RecordId) -> Result<(), VerbError> {

@@ -138,6 +138,10 @@ impl Keys for SqliteStore {
         self.run(ResolveVerb { tenant, id, remembered, claim, now }).await
     }
 
+    async fn remember(&self, claim: Claim<()>, now: Timestamp) -> Result<Claimed<()>, StoreError> {
+        self.run(RememberVerb { claim, now }).await
+    }
+
     async fn forget(
         &self,
         tenant: TenantId,
@@ -350,6 +354,19 @@ impl ResolveVerb {
         after.finish(tx.connection, completed, &remembered, expires_at)?;
         recount(tx, &before, &after, remembered.len());
         Ok(after.shown(tag, now))
+    }
+}
+
+struct RememberVerb {
+    claim: Claim<()>,
+    now: Timestamp,
+}
+
+impl Verb for RememberVerb {
+    type Output = Claimed<()>;
+
+    fn run(&mut self, tx: &mut Tx<'_>) -> Result<Self::Output, VerbError> {
+        claimed::run(tx, Some(&self.claim), self.now, |_| Ok(()))
     }
 }
 
