@@ -5,6 +5,8 @@
 //! must arrive at such a receiver. The one that posts a message must make one message and one
 //! webhook, though its answers get lost.
 
+mod claims;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +52,7 @@ pub fn part(run: &mut Run) -> Result<Outcome> {
             Err(error) => Outcome::default().with_trouble(format!("{file}: {error:#}")),
         });
     }
+    outcome = outcome.and(claims::try_all(&server, &log));
     for (script, tried) in [
         (RECEIVE.0, runtime.block_on(try_receiving(&server, &log))),
         (MESSAGE.0, runtime.block_on(try_message(&server, &log))),

@@ -256,6 +256,16 @@ impl Service {
         }
     }
 
+    /// Ends it where it stands, as a crash would.
+    ///
+    /// # Errors
+    /// The process could not be killed or waited for.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Asks it to end, waits, and kills it if it does not.
     ///
     /// # Errors
