@@ -31,7 +31,8 @@ async function call(method, path, body) {
 
 // Says something about a claim that we hold.
 async function own(claim, verb, more = {}) {
-  const [status, answer] = await call("POST", `/${claim.id}/${verb}`, { token: claim.token, ...more });
+  const body = { token: claim.token, ...more };
+  const [status, answer] = await call("POST", `/${claim.id}/${verb}`, body);
   if (status === 404 || status === 409) throw new Lost(answer.detail);
   if (status !== 200) throw new Error(JSON.stringify(answer));
   return answer;

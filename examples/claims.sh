@@ -1,4 +1,5 @@
-# Claims a key, keeps it while the work goes on, and completes it: whoever comes later gets the result.
+# Claims a key, keeps it while the work goes on, and completes it: whoever comes later gets the
+# result.
 #
 #     EVERHOOK_TOKEN=ek_... sh examples/claims.sh
 #

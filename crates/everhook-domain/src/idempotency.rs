@@ -17,7 +17,7 @@ use std::fmt;
 
 pub use answer::Answer;
 pub use fingerprint::Fingerprint;
-pub use scope::Scope;
+pub use scope::{ClaimScope, Scope};
 
 use crate::time::Timestamp;
 

@@ -1,5 +1,6 @@
 //! The routes. Each module is one resource; each function one route.
 
+mod claims;
 mod conversations;
 mod deliveries;
 mod endpoints;
@@ -8,6 +9,7 @@ mod health;
 mod intake;
 mod preview;
 mod receipts;
+mod records;
 mod replays;
 mod sources;
 mod tenants;
@@ -83,6 +85,14 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<App>>)> {
         ("/api/v1/receipts/{id}/release", post(receipts::release)),
         ("/api/v1/receipts/{id}/discard", post(receipts::discard)),
         ("/api/v1/receipts/{id}/force", post(receipts::force)),
+        ("/api/v1/idempotency-records", get(records::list)),
+        ("/api/v1/idempotency-records/{id}", get(records::read).delete(records::forget)),
+        ("/api/v1/idempotency-records/{id}/resolve", post(records::resolve)),
+        ("/api/v1/claims", post(claims::take)),
+        ("/api/v1/claims/{id}", get(claims::read)),
+        ("/api/v1/claims/{id}/complete", post(claims::complete)),
+        ("/api/v1/claims/{id}/renew", post(claims::renew)),
+        ("/api/v1/claims/{id}/release", post(claims::release)),
         ("/api/v1/replays", post(replays::create).get(replays::list)),
         ("/api/v1/replays/{id}", get(replays::read).delete(replays::cancel)),
         ("/api/v1/conversations", post(conversations::create).get(conversations::list)),

@@ -16,6 +16,7 @@ use hyper::body::Body as _;
 
 use crate::access::Caller;
 use crate::body::{Bodies, Held};
+use crate::claim::Waiters;
 use crate::intake::Intake;
 use crate::pace::LogPace;
 use crate::post::Keyed;
@@ -29,6 +30,8 @@ pub(crate) struct App {
     bodies: Bodies,
     failures: LogPace,
     pub(crate) intake: Intake,
+    /// Who waits for claims to end.
+    pub(crate) waiters: Waiters,
 }
 
 /// A caller who was let in, and the directory at that time.
@@ -49,7 +52,14 @@ impl App {
     pub(crate) fn new(store: Arc<dyn Store>, settings: WebSettings) -> Self {
         let bodies = Bodies::of_callers(&settings.body_limits);
         let intake = Intake::new(&settings);
-        Self { store, settings, bodies, failures: LogPace::default(), intake }
+        Self {
+            store,
+            settings,
+            bodies,
+            failures: LogPace::default(),
+            intake,
+            waiters: Waiters::default(),
+        }
     }
 
     /// The present.
@@ -89,11 +99,11 @@ impl App {
         Ok(Sent { admitted, body, keyed })
     }
 
-    /// Lets a PATCH in, with its whole body.
+    /// Lets a PATCH in, or a POST that takes no `Idempotency-Key`, with its whole body.
     ///
     /// # Errors
     /// As [`App::admit`], and those of the body.
-    pub(crate) async fn admit_patch(
+    pub(crate) async fn admit_unkeyed(
         &self,
         parts: &Parts,
         mut body: Body,

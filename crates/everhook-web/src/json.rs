@@ -223,6 +223,28 @@ impl<'a> Members<'a> {
         value
     }
 
+    /// What is read from a member that must be there; nothing once what is wrong was noted.
+    pub(crate) fn read<T>(
+        &self,
+        name: &str,
+        errors: &mut FieldErrors,
+        read: impl Fn(&'a RawValue) -> Result<T, Cow<'static, str>>,
+    ) -> Option<T> {
+        let read = read(self.required(name, errors)?);
+        read.map_err(|detail| errors.add(&self.base, name, detail)).ok()
+    }
+
+    /// The same of a member that may be left out.
+    pub(crate) fn read_optional<T>(
+        &self,
+        name: &str,
+        errors: &mut FieldErrors,
+        read: impl Fn(&'a RawValue) -> Result<T, Cow<'static, str>>,
+    ) -> Option<T> {
+        let read = read(self.optional(name)?);
+        read.map_err(|detail| errors.add(&self.base, name, detail)).ok()
+    }
+
     /// Notes every member that is not known.
     pub(crate) fn refuse_unknown(&self, errors: &mut FieldErrors) {
         for (name, _) in &self.object.members {
@@ -230,6 +252,11 @@ impl<'a> Members<'a> {
                 errors.add(&self.base, name, self.unknown());
             }
         }
+        self.refuse_unread(errors);
+    }
+
+    /// Notes it if there are more members than were read.
+    pub(crate) fn refuse_unread(&self, errors: &mut FieldErrors) {
         if self.object.unread > 0 {
             let detail = format!("has {} more members than are read", self.object.unread);
             errors.add_at(&self.base, detail);

@@ -30,6 +30,7 @@ pub mod api;
 mod app;
 pub mod base_url;
 mod body;
+mod claim;
 pub mod conversation;
 pub mod cursor;
 pub mod endpoint;
@@ -54,4 +55,6 @@ pub use access::Access;
 pub use api::router;
 pub use layer_keys::LayerKeys;
 pub use server::{ServerLimits, serve};
-pub use settings::{BodyLimits, Entropy, Now, ReceiveLimits, ReplayRates, WebSettings};
+pub use settings::{
+    BodyLimits, ClaimLimits, Entropy, Now, ReceiveLimits, ReplayRates, WebSettings,
+};

@@ -129,6 +129,25 @@ pub async fn serve(
     }
 }
 
+/// Tells a request that the server stops, in its extensions.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopping(Option<watch::Receiver<bool>>);
+
+impl Stopping {
+    /// What a request's server tells. One without a server never stops.
+    pub(crate) fn of<B>(request: &http::Request<B>) -> Self {
+        request.extensions().get().cloned().unwrap_or(Self(None))
+    }
+
+    /// Waits until the server stops.
+    pub(crate) async fn wait(self) {
+        match self.0 {
+            Some(mut stopped) => drop(stopped.wait_for(|stopped| *stopped).await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
 type Accepted = (TcpStream, Peer);
 
 /// The next connection, once there is room for one.
@@ -163,8 +182,10 @@ async fn connection(
     let io = NoStall::new(TokioIo::new(stream), limits.stall_timeout);
     let left = Left::default();
     let noted = left.clone();
+    let stopping = Stopping(Some(stopped.clone()));
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(stopping.clone());
         Box::pin(answer(service.clone(), request, noted.clone()))
     });
     let mut connection = http1::Builder::new()

@@ -4,7 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use everhook_domain::idempotency::claim::Quota;
 use everhook_domain::time::Timestamp;
+
+use everhook_store::StorePolicy;
 
 use crate::access::Access;
 use crate::base_url::BaseUrl;
@@ -73,6 +76,28 @@ impl Default for ReceiveLimits {
     }
 }
 
+/// Bounds of the claim API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimLimits {
+    /// How long a request may wait for a claim to end (`claims.wait_max`).
+    pub wait_max: Duration,
+    /// The longest result, in bytes (`claims.result_bytes_max`).
+    pub result_bytes_max: usize,
+    /// What an account may have at a time, apart from its other keys
+    /// (`idempotency.account_keys_max`, `idempotency.account_bytes_max`).
+    pub quota: Quota,
+}
+
+impl Default for ClaimLimits {
+    fn default() -> Self {
+        Self {
+            wait_max: Duration::from_secs(30),
+            result_bytes_max: 256 << 10,
+            quota: StorePolicy::default().idempotency_quota,
+        }
+    }
+}
+
 /// How fast deliveries are set going that are replayed in bulk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayRates {
@@ -116,6 +141,8 @@ pub struct WebSettings {
     pub ready_due_age_max: Duration,
     /// The pace of bulk replays.
     pub replay_rates: ReplayRates,
+    /// Bounds of the claim API.
+    pub claim_limits: ClaimLimits,
 }
 
 impl fmt::Debug for WebSettings {
@@ -129,6 +156,7 @@ impl fmt::Debug for WebSettings {
             .field("public_url", &self.public_url)
             .field("ready_due_age_max", &self.ready_due_age_max)
             .field("replay_rates", &self.replay_rates)
+            .field("claim_limits", &self.claim_limits)
             .finish_non_exhaustive()
     }
 }
@@ -149,6 +177,7 @@ impl WebSettings {
             fetch: Arc::new(FetchNothing),
             ready_due_age_max: Duration::from_secs(300),
             replay_rates: ReplayRates::default(),
+            claim_limits: ClaimLimits::default(),
         }
     }
 }

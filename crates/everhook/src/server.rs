@@ -19,7 +19,7 @@ use everhook_store::StorePolicy;
 use everhook_store::sqlite::{GroupCommit, OpenError, SqliteOptions, SqliteStore};
 use everhook_web::endpoint::EndpointRules;
 use everhook_web::{
-    Access, BodyLimits, Now, ReceiveLimits, ReplayRates, ServerLimits, WebSettings,
+    Access, BodyLimits, ClaimLimits, Now, ReceiveLimits, ReplayRates, ServerLimits, WebSettings,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -211,10 +211,7 @@ fn store_policy(config: &Config) -> StorePolicy {
         honor_retry_after: config.retry.honor_retry_after,
         dedupe_window: config.events.dedupe_window,
         idempotency_ttl: config.idempotency.ttl,
-        idempotency_quota: Quota {
-            keys: u64::from(config.idempotency.account_keys_max),
-            bytes: config.idempotency.account_bytes_max as u64,
-        },
+        idempotency_quota: idempotency_quota(config),
         disable_after: config.delivery.disable_after,
         ..StorePolicy::default()
     }
@@ -243,6 +240,13 @@ fn engine_settings(config: &Config) -> EngineSettings {
         http2_silence_max: delivery.connections.http2_silence_max,
         tls_session_hosts_max: delivery.connections.tls_session_hosts_max as usize,
         ..EngineSettings::default()
+    }
+}
+
+fn idempotency_quota(config: &Config) -> Quota {
+    Quota {
+        keys: u64::from(config.idempotency.account_keys_max),
+        bytes: config.idempotency.account_bytes_max as u64,
     }
 }
 
@@ -278,6 +282,11 @@ fn web_settings(
     settings.replay_rates = ReplayRates {
         default_per_second: config.replay.rate_per_second,
         max_per_second: config.replay.rate_per_second_max,
+    };
+    settings.claim_limits = ClaimLimits {
+        wait_max: config.claims.wait_max,
+        result_bytes_max: config.claims.result_bytes_max,
+        quota: idempotency_quota(config),
     };
     settings
 }

@@ -31,9 +31,60 @@ impl Scope<'_> {
     }
 }
 
+/// What a key of the claim API is unique within: tenant, account, and a scope of the caller's own.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimScope<'a> {
+    /// The isolation unit.
+    pub tenant: &'a TenantId,
+    /// Who asks, by a name that stays when a credential is replaced.
+    pub account: &'a str,
+    /// What the work is, in the caller's words.
+    pub scope: &'a str,
+}
+
+impl ClaimScope<'_> {
+    /// What the claim of this key is kept under.
+    pub fn key(&self, key: &str) -> KeyHash {
+        let scope = [self.account.as_bytes(), self.scope.as_bytes()];
+        KeyHash::new(KeySpace::Claim, self.tenant, &scope, key.as_bytes())
+    }
+
+    /// What the claims of this account are counted under, apart from its other keys; and what tells
+    /// its claims from those of others.
+    pub fn account(&self) -> KeyHash {
+        let account = self.account.as_bytes();
+        KeyHash::new(KeySpace::IdempotencyAccount, self.tenant, &[b"claims"], account)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_part_of_a_claims_scope_makes_another_key() {
+        let (tenant, other) = (TenantId::default_tenant(), "b".parse().expect("legal"));
+        let scope = ClaimScope { tenant: &tenant, account: "a", scope: "s" };
+        let scopes = [
+            scope,
+            ClaimScope { tenant: &other, ..scope },
+            ClaimScope { account: "b", ..scope },
+            ClaimScope { scope: "t", ..scope },
+            ClaimScope { account: "as", scope: "", ..scope },
+        ];
+        for (i, one) in scopes.iter().enumerate() {
+            assert_ne!(one.key("k"), one.key("K"));
+            for other in &scopes[i + 1..] {
+                assert_ne!(one.key("k"), other.key("k"));
+            }
+        }
+        assert_ne!(scopes[0].key("xk"), ClaimScope { scope: "sx", ..scope }.key("k"));
+        assert_eq!(scopes[0].account(), scopes[3].account());
+        assert_ne!(scopes[0].account(), scopes[1].account());
+        assert_ne!(scopes[0].account(), scopes[2].account());
+        let keys = Scope { tenant: &tenant, account: "a", method: "POST", target: "/" };
+        assert_ne!(scopes[0].account(), keys.account());
+    }
 
     #[test]
     fn every_part_of_the_scope_makes_another_key() {

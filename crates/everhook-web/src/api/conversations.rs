@@ -70,7 +70,7 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let sent = app.admit_patch(&parts, body).await?;
+    let sent = app.admit_unkeyed(&parts, body).await?;
     let expected = version::expected(&parts.headers);
     let request = changing(id, parse_conversation_patch(sent.body.bytes())?, expected)?;
     run(&app, &sent, request, |outcome| render(StatusCode::OK, outcome)).await

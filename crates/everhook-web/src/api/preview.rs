@@ -1,5 +1,5 @@
-//! `POST /api/v1/sources/{id}/preview`: what would become of a request, without anything of it being
-//! stored, counted or sent. Under a key its answer is remembered.
+//! `POST /api/v1/sources/{id}/preview`: what would become of a request, without anything of it
+//! being stored, counted or sent. Under a key its answer is remembered.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -143,32 +143,21 @@ impl Wanted {
         members.refuse_unknown(&mut errors);
         let rates = app.settings.replay_rates;
         let filter = DeliveryQuery {
-            status: read_member(&members, "status", &mut errors, status),
-            endpoint: read_member(&members, "endpoint_id", &mut errors, endpoint_id),
+            status: members.read_optional("status", &mut errors, status),
+            endpoint: members.read_optional("endpoint_id", &mut errors, endpoint_id),
             event: None,
-            event_type: read_member(&members, "type", &mut errors, event_type),
-            from: read_member(&members, "from", &mut errors, time),
-            to: read_member(&members, "to", &mut errors, time),
+            event_type: members.read_optional("type", &mut errors, event_type),
+            from: members.read_optional("from", &mut errors, time),
+            to: members.read_optional("to", &mut errors, time),
         };
-        let rate = read_member(&members, "rate_per_second", &mut errors, |value| {
+        let rate = members.read_optional("rate_per_second", &mut errors, |value| {
             json::whole_number(value, 1..=rates.max_per_second)
         });
-        let dry_run = read_member(&members, "dry_run", &mut errors, truth);
+        let dry_run = members.read_optional("dry_run", &mut errors, truth);
         errors.check()?;
         let rate_per_second = rate.unwrap_or(rates.default_per_second);
         Ok(Self { filter, rate_per_second, dry_run: dry_run.unwrap_or(false) })
     }
-}
-
-/// The value of a member that may be left out, or nothing after what is wrong was noted.
-fn read_member<T>(
-    members: &Members<'_>,
-    name: &str,
-    errors: &mut FieldErrors,
-    read: impl Fn(&RawValue) -> Result<T, Cow<'static, str>>,
-) -> Option<T> {
-    let read = read(members.optional(name)?);
-    read.map_err(|detail| errors.add("", name, detail)).ok()
 }
 
 fn status(value: &RawValue) -> Result<StatusFilter, Cow<'static, str>> {

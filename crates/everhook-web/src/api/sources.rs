@@ -88,7 +88,7 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let sent = app.admit_patch(&parts, body).await?;
+    let sent = app.admit_unkeyed(&parts, body).await?;
     let (id, tenant) = (id.id()?, &sent.admitted.caller.tenant);
     let expected = version::expected(&parts.headers)?;
     let attempt = || async {

@@ -69,6 +69,8 @@ pub enum ProblemKind {
     ReceiptState,
     /// How far the idempotency record has come forbids it.
     RecordState,
+    /// The claim is somebody else's by now, or settled.
+    ClaimLost,
     /// `If-Match` names another version.
     PreconditionFailed,
     /// The body is larger than allowed.
@@ -79,7 +81,9 @@ pub enum ProblemKind {
     Invalid,
     /// The `Idempotency-Key` was used for another request.
     IdempotencyKeyReused,
-    /// The account has as many keys, or bytes of answers, as it may have.
+    /// The key was claimed for other work.
+    ClaimMismatch,
+    /// The account has as many keys as it may have, or as much remembered for them.
     IdempotencyQuota,
     /// Our own failure.
     Internal,
@@ -105,7 +109,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 50] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
@@ -138,12 +142,14 @@ impl ProblemKind {
         Self::TooManySources,
         Self::ReceiptState,
         Self::RecordState,
+        Self::ClaimLost,
         Self::OutcomeUnknown,
         Self::PreconditionFailed,
         Self::BodyTooLarge,
         Self::UnsupportedMediaType,
         Self::Invalid,
         Self::IdempotencyKeyReused,
+        Self::ClaimMismatch,
         Self::IdempotencyQuota,
         Self::Internal,
         Self::NotForwarded,
@@ -195,6 +201,7 @@ impl ProblemKind {
             Self::TooManySources => (409, "too-many-sources", "Too many sources"),
             Self::ReceiptState => (409, "receipt-state", "The receipt's state forbids it"),
             Self::RecordState => (409, "record-state", "The record's state forbids it"),
+            Self::ClaimLost => (409, "claim-lost", "The claim is somebody else's"),
             Self::OutcomeUnknown => (409, "outcome-unknown", "Nobody knows how the request ended"),
             Self::PreconditionFailed => {
                 (412, "precondition-failed", "If-Match names another version")
@@ -207,6 +214,7 @@ impl ProblemKind {
             Self::IdempotencyKeyReused => {
                 (422, "idempotency-key-reused", "The Idempotency-Key was used before")
             }
+            Self::ClaimMismatch => (422, "claim-mismatch", "The key was claimed for other work"),
             Self::IdempotencyQuota => (429, "idempotency-quota", "The account has too many keys"),
             Self::Internal => (500, "internal", "Everhook failed"),
             Self::NotForwarded => (501, "not-forwarded", "This cannot be handed on"),

@@ -162,6 +162,12 @@ impl Api {
         Timestamp::from_millis(self.now.load(Ordering::SeqCst))
     }
 
+    /// The clock, for what else stands on the store.
+    pub(crate) fn clock(&self) -> everhook_web::Now {
+        let now = Arc::clone(&self.now);
+        Arc::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)))
+    }
+
     /// Moves the clock.
     pub(crate) fn advance_ms(&self, ms: i64) {
         self.now.fetch_add(ms, Ordering::SeqCst);

@@ -36,7 +36,7 @@ const NOTHING: [&str; 2] = ["", "{}"];
 /// Nothing shows it.
 const NO_EFFECT: &str = "";
 
-const ROWS: [Row; 25] = [
+const ROWS: [Row; 27] = [
     row(
         "/api/v1/events",
         "",
@@ -84,10 +84,22 @@ const ROWS: [Row; 25] = [
         [r#"{"name":"a","kind":"none"}"#, r#"{"name":"b","kind":"none"}"#],
         "/api/v1/sources",
     ),
+    row(
+        "/api/v1/sources/{id}/preview",
+        "source",
+        [r#"{"body":"a"}"#, r#"{"body":"b"}"#],
+        NO_EFFECT,
+    ),
     row("/api/v1/receipts/{id}/release", "conflict", NOTHING, "/api/v1/receipts/{conflict}"),
     row("/api/v1/receipts/{id}/discard", "conflict", NOTHING, "/api/v1/receipts/{conflict}"),
     row("/api/v1/receipts/{id}/force", "receipt", NOTHING, "/api/v1/deliveries"),
     row("/api/v1/replays", "", ["{}", r#"{"status":"dead"}"#], "/api/v1/replays"),
+    row(
+        "/api/v1/idempotency-records/{id}/resolve",
+        "claim",
+        [r#"{"status":200}"#, r#"{"status":201}"#],
+        "/api/v1/idempotency-records/{claim}",
+    ),
     row(
         "/api/v1/conversations",
         "",
@@ -110,10 +122,9 @@ const ROWS: [Row; 25] = [
     row("/api/v1/replays", "", [r#"{"dry_run":true}"#, r#"{"dry_run":true }"#], NO_EFFECT),
 ];
 
-/// Where no key is taken: the senders of webhooks have keys of their own, and a preview leaves
-/// nothing behind, not even its answer.
+/// Where no key is taken: the senders of webhooks have keys of their own, and a claim is one.
 fn takes_no_key(path: &str) -> bool {
-    path.starts_with("/in/") || path.ends_with("/preview")
+    path.starts_with("/in/") || path.starts_with("/api/v1/claims")
 }
 
 /// An installation with one thing in every state that a POST needs.
@@ -149,10 +160,13 @@ impl Stage {
         }
         let [conflict, receipt] =
             <[String; 2]>::try_from(api.list("/api/v1/receipts").await).expect("two receipts");
+        let claim = r#"{"scope":"a","key":"k","lease_ms":50,"ttl_s":60}"#;
+        let claim = text(&api.post("/api/v1/claims", claim).await.expect(StatusCode::OK)["id"]);
         let conversation = api.post("/api/v1/conversations", "{}").await;
         let conversation = text(&conversation.expect(StatusCode::CREATED)["id"]);
         let names = vec![
             ("conversation", conversation),
+            ("claim", claim),
             ("endpoint", endpoint),
             ("paused", paused),
             ("disabled", disabled),

@@ -4,6 +4,7 @@
 
 mod acceptance;
 mod certificates;
+mod claims;
 mod conversations;
 mod deliveries;
 mod endpoints;
@@ -19,6 +20,7 @@ mod keyed_posts;
 mod manual;
 mod problems;
 mod receipts;
+mod records;
 mod refusals;
 mod replays;
 mod server;

@@ -1,14 +1,14 @@
-//! The section `[idempotency]`.
+//! The sections `[idempotency]` and `[claims]`.
 
 use std::time::Duration;
 
 use super::reader::Reader;
 use super::rule;
 
-const SECOND: Duration = Duration::from_secs(1);
-const DAYS_90: Duration = Duration::from_secs(90 * 86_400);
 const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// `[idempotency]`
 #[derive(Clone, Debug)]
@@ -21,9 +21,19 @@ pub(crate) struct Idempotency {
     pub(crate) account_bytes_max: usize,
 }
 
-/// Reads the section; `None` when a value is wrong.
+/// `[claims]`
+#[derive(Clone, Debug)]
+pub(crate) struct Claims {
+    /// How long a request may wait for a claim to end.
+    pub(crate) wait_max: Duration,
+    /// The longest result, in bytes.
+    pub(crate) result_bytes_max: usize,
+}
+
+/// Reads `[idempotency]`; `None` when a value is wrong.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Idempotency> {
-    let ttl = reader.read("idempotency.ttl", &rule::duration(SECOND..=DAYS_90));
+    let ttl = rule::duration(Duration::from_secs(1)..=90 * DAY);
+    let ttl = reader.read("idempotency.ttl", &ttl);
     let keys = rule::count(1..=1_000_000_000);
     let account_keys_max = reader.read("idempotency.account_keys_max", &keys);
     let bytes = rule::size(KIB..=1_024 * GIB);
@@ -33,4 +43,12 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Idempotency> {
         account_keys_max: account_keys_max?,
         account_bytes_max: account_bytes_max?,
     })
+}
+
+/// Reads `[claims]`; `None` when a value is wrong.
+pub(super) fn read_claims(reader: &mut Reader<'_>) -> Option<Claims> {
+    let patience = rule::duration(Duration::ZERO..=Duration::from_secs(300));
+    let wait_max = reader.read("claims.wait_max", &patience);
+    let result_bytes_max = reader.read("claims.result_bytes_max", &rule::size(KIB..=16 * MIB));
+    Some(Claims { wait_max: wait_max?, result_bytes_max: result_bytes_max? })
 }

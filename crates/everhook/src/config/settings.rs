@@ -12,7 +12,7 @@ use everhook_domain::schedule::Schedule;
 use everhook_web::base_url::BaseUrl;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-use super::idempotency::{self, Idempotency};
+use super::idempotency::{self, Claims, Idempotency};
 use super::problem::{Origin, Problem};
 use super::reader::Reader;
 use super::receive::{self, Receive};
@@ -49,6 +49,8 @@ pub(crate) struct Config {
     pub(crate) receive: Receive,
     /// `[idempotency]`
     pub(crate) idempotency: Idempotency,
+    /// `[claims]`
+    pub(crate) claims: Claims,
     /// `[secrets]`
     pub(crate) secrets: Secrets,
     /// `[headers]`
@@ -254,6 +256,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
     let events = events(reader);
     let receive = receive::read(reader);
     let idempotency = idempotency::read(reader);
+    let claims = idempotency::read_claims(reader);
     let secrets = secrets::read(reader);
     let headers = reader.read("headers.prefix", &header_prefix());
     let security = security(reader);
@@ -267,6 +270,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
         events: events?,
         receive: receive?,
         idempotency: idempotency?,
+        claims: claims?,
         secrets: secrets?,
         headers: Headers { prefix: headers? },
         security: security?,

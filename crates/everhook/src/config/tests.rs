@@ -85,6 +85,11 @@ fn the_defaults_are_those_that_are_promised() {
     assert_eq!(config.idempotency.ttl, seconds(86_400));
     assert_eq!(config.idempotency.account_keys_max, 1_000_000);
     assert_eq!(config.idempotency.account_bytes_max, 1 << 30);
+    let claims = everhook_web::ClaimLimits::default();
+    assert_eq!(config.claims.wait_max, claims.wait_max);
+    assert_eq!(config.claims.result_bytes_max, claims.result_bytes_max);
+    let quota = everhook_store::StorePolicy::default().idempotency_quota;
+    assert_eq!(claims.quota, quota);
     assert_eq!(config.secrets.overlap, seconds(86_400));
     assert_eq!(
         (config.secrets.master_key_file, config.secrets.master_key_files_old),

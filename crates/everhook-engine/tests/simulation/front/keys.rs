@@ -99,6 +99,10 @@ impl Keys for Front {
         self.own("resolve", async |store| store.resolve(tenant, id, answer, claim, now).await).await
     }
 
+    async fn remember(&self, claim: Claim<()>, now: Timestamp) -> Result<Claimed<()>, StoreError> {
+        self.own("remember", async |store| store.remember(claim, now).await).await
+    }
+
     async fn forget(
         &self,
         tenant: TenantId,
