@@ -180,6 +180,9 @@ impl Node {
             self.jobs.begin(now);
         }
         self.recorder.push(self.scheduler.take_given_up());
+        if self.stopping || self.recorder.is_full() {
+            self.recorder.hurry();
+        }
         self.recorder.begin(now);
     }
 
@@ -343,7 +346,17 @@ impl Node {
     fn finished(&mut self, finished: Result<Finished, JoinError>, now: Timestamp) {
         match finished {
             Ok(Finished { ended, settlement }) => {
+                let endpoint = ended.endpoint;
+                let failed_before = self.scheduler.is_failing(endpoint);
                 self.scheduler.ended(ended, now);
+                if self.scheduler.is_failing(endpoint) {
+                    self.recorder.push_patient(settlement, now);
+                    return;
+                }
+                // Its health is counted in the order of its attempts.
+                if failed_before {
+                    self.recorder.hurry();
+                }
                 self.recorder.push([settlement]);
             }
             // An attempt catches its own panics and is never cancelled while the loop runs.

@@ -5,8 +5,13 @@
 //! never dropped. The queue is bounded from outside, because nothing more is begun while
 //! [`Recorder::is_full`]. A crash loses what is here; those deliveries are sent again, once their
 //! lease has been found to have no owner.
+//!
+//! What an endpoint that fails comes to may wait a little ([`PATIENCE`]): its next attempt is a
+//! minute away or more. Written one by one, each of them would make somebody's accept write other
+//! pages as well.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use everhook_domain::fault::{self, Step};
 use everhook_domain::time::Timestamp;
@@ -16,6 +21,9 @@ use futures_util::future::BoxFuture;
 
 use crate::backoff::Backoff;
 
+/// How long results of endpoints that fail collect.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 type Answer = (Vec<Settlement>, Result<Vec<Settled>, StoreError>);
 
 /// The queue of results, and the group that is being recorded.
@@ -23,6 +31,9 @@ pub(crate) struct Recorder {
     store: Arc<dyn Store>,
     waiting_max: usize,
     waiting: Vec<Settlement>,
+    /// What may wait, and until when.
+    patient: Vec<Settlement>,
+    patient_until: Option<Timestamp>,
     recording: Option<(usize, BoxFuture<'static, Answer>)>,
     backoff: Backoff,
 }
@@ -34,6 +45,8 @@ impl Recorder {
             store,
             waiting_max,
             waiting: Vec::new(),
+            patient: Vec::new(),
+            patient_until: None,
             recording: None,
             backoff: Backoff::default(),
         }
@@ -42,6 +55,18 @@ impl Recorder {
     /// Takes results.
     pub(crate) fn push(&mut self, settlements: impl IntoIterator<Item = Settlement>) {
         self.waiting.extend(settlements);
+    }
+
+    /// Takes a result that may wait for others of its kind.
+    pub(crate) fn push_patient(&mut self, settlement: Settlement, now: Timestamp) {
+        self.patient.push(settlement);
+        self.patient_until.get_or_insert(now + PATIENCE);
+    }
+
+    /// Nothing waits for others any longer.
+    pub(crate) fn hurry(&mut self) {
+        self.waiting.append(&mut self.patient);
+        self.patient_until = None;
     }
 
     /// Whether so many results wait that no more should be made.
@@ -56,11 +81,14 @@ impl Recorder {
 
     fn pending(&self) -> usize {
         let recording = self.recording.as_ref().map_or(0, |(count, _)| *count);
-        self.waiting.len() + recording
+        self.waiting.len() + self.patient.len() + recording
     }
 
     /// Begins to record what waits, unless a group is under way or the store needs a pause.
     pub(crate) fn begin(&mut self, now: Timestamp) {
+        if self.patient_until.is_some_and(|until| until <= now) {
+            self.hurry();
+        }
         if self.recording.is_some()
             || self.waiting.is_empty()
             || self.backoff.blocked(now).is_some()
@@ -79,12 +107,14 @@ impl Recorder {
         self.recording = Some((count, record.boxed()));
     }
 
-    /// When to begin again after a failure; `None` if there is nothing to wait for.
+    /// When to begin again, after a failure or for what may wait; `None` if there is nothing to
+    /// wait for.
     pub(crate) fn wake_at(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.recording.is_some() || self.waiting.is_empty() {
+        if self.recording.is_some() {
             return None;
         }
-        self.backoff.blocked(now)
+        let blocked = self.backoff.blocked(now).filter(|_| !self.waiting.is_empty());
+        blocked.or(self.patient_until)
     }
 
     /// Resolves when the group under way has been answered; never if there is none. Dropping the

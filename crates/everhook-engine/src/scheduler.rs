@@ -290,6 +290,11 @@ impl Scheduler {
         self.apply_late_hints(now);
     }
 
+    /// Whether the last attempts at this endpoint failed.
+    pub(crate) fn is_failing(&self, endpoint: EndpointId) -> bool {
+        self.lanes.get(&endpoint).is_some_and(|standing| standing.lane.is_failing())
+    }
+
     /// One that had begun has ended.
     pub(crate) fn ended(&mut self, ended: Ended, now: Timestamp) {
         self.started = self.started.saturating_sub(1);

@@ -1,9 +1,13 @@
 //! One slow endpoint slows nobody else.
 
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use everhook_domain::delivery::State;
+use everhook_domain::health::EndpointHealth;
+use everhook_domain::tenant::TenantId;
 use everhook_engine::EngineSettings;
+use everhook_store::Reading;
 
 use crate::world::{World, answers};
 
@@ -148,4 +152,37 @@ async fn retries_and_new_events_take_turns() {
     for event in old {
         assert_eq!(world.state(event).await, State::Delivered, "nor did the retries starve");
     }
+}
+
+/// What each group writes, somebody's accept may have to wait for.
+#[tokio::test(start_paused = true)]
+async fn what_an_endpoint_that_fails_comes_to_is_written_ten_times_a_second_at_most() {
+    let world = World::new(EngineSettings::default()).await;
+    world.endpoint("down").await;
+    world.network.set("down", answers(503, 3));
+    world.publish_all("down", 1_000).await;
+    world.pass(SECOND).await;
+    let before = (world.network.count("down"), world.store.settles.load(SeqCst));
+    world.pass(8 * SECOND).await;
+    let tried = world.network.count("down") - before.0;
+    let groups = world.store.settles.load(SeqCst) - before.1;
+    assert!(tried > 700, "{tried}");
+    assert!((40..=81).contains(&groups), "{groups} groups of {tried} results");
+}
+
+/// The success that ends an outage is counted after the failures before it, though these wait.
+#[tokio::test(start_paused = true)]
+async fn results_are_recorded_in_the_order_of_their_attempts() {
+    let world = World::new(EngineSettings::default()).await;
+    let endpoint = world.endpoint("a").await;
+    world.network.set("a", answers(503, 3));
+    world.publish_all("a", 20).await;
+    world.pass(Duration::from_millis(10)).await;
+    world.network.set("a", answers(200, 3));
+    world.publish("a").await;
+    world.pass(5 * SECOND).await;
+    let tenant = TenantId::default_tenant();
+    let health = world.store.inner.endpoint_health(tenant, vec![endpoint]).await.expect("health");
+    assert_eq!(world.network.count("a"), 21);
+    assert_eq!(health.get(&endpoint).copied().unwrap_or_default(), EndpointHealth::default());
 }

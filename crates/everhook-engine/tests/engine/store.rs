@@ -39,6 +39,8 @@ pub(crate) struct FaultyStore {
     /// Recording does not work while set.
     pub(crate) no_settle: AtomicBool,
     pub(crate) claims: AtomicUsize,
+    /// Groups of results.
+    pub(crate) settles: AtomicUsize,
     pub(crate) calls_while_away: AtomicUsize,
 }
 
@@ -49,6 +51,7 @@ impl FaultyStore {
             away: AtomicBool::new(false),
             no_settle: AtomicBool::new(false),
             claims: AtomicUsize::new(0),
+            settles: AtomicUsize::new(0),
             calls_while_away: AtomicUsize::new(0),
         }
     }
@@ -94,6 +97,7 @@ impl Sending for FaultyStore {
         if self.no_settle.load(SeqCst) {
             return Err(StoreError::Failed("planned".into()));
         }
+        self.settles.fetch_add(1, SeqCst);
         self.inner.settle(settlements, now).await
     }
 
