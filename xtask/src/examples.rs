@@ -4,6 +4,9 @@
 //! script that sends a webhook as a provider would must be answered as it says, and what it sends
 //! must arrive at such a receiver. The one that posts a message must make one message and one
 //! webhook, though its answers get lost.
+//! Those that remember in Redis go through a storm ([`storm`]).
+
+mod storm;
 
 mod claims;
 
@@ -62,7 +65,7 @@ pub fn part(run: &mut Run) -> Result<Outcome> {
             Err(error) => Outcome::default().with_trouble(format!("{script}: {error:#}")),
         });
     }
-    Ok(outcome)
+    Ok(outcome.and(storm::part(&log)?))
 }
 
 /// Demands that the page shows the script as it is.

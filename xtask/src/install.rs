@@ -56,6 +56,22 @@ pub fn packages_of_debian(packages: &[&str], log: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A folder below `target/xtask/<name>` with copies of these files and the packages that they name,
+/// so that the tree stays clean.
+///
+/// # Errors
+/// Node is missing and could not be installed, or a package could not be had.
+pub fn node_packages(name: &str, source: &Path, files: &[&str], log: &Path) -> Result<PathBuf> {
+    need("node", &["nodejs"], log)?;
+    let npm = need("npm", &["npm"], log)?;
+    let folder = crate::workspace::empty_scratch(name)?;
+    for file in files {
+        std::fs::copy(source.join(file), folder.join(file))?;
+    }
+    Job::new(npm).args(["ci", "--no-audit", "--no-fund"]).dir(&folder).demand(log)?;
+    Ok(folder)
+}
+
 /// A Python environment below `target/xtask/<name>` that holds exactly these requirements, which
 /// name a version each. One that already holds them is taken as it is.
 ///

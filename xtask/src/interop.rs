@@ -195,16 +195,11 @@ fn javascript(log: &Path) -> Result<Job> {
     node("node", "receiver.mjs", log)
 }
 
-/// A program of one of the folders of `interop`. Its packages are installed beside a copy of it, so
-/// that the tree stays clean.
+/// A program of one of the folders of `interop`, with its packages.
 fn node(part: &str, program: &str, log: &Path) -> Result<Job> {
-    install::need("node", &["nodejs"], log)?;
-    let npm = install::need("npm", &["npm"], log)?;
-    let folder = workspace::empty_scratch(&format!("interop-{part}"))?;
-    for name in ["package.json", "package-lock.json", program] {
-        std::fs::copy(source().join(part).join(name), folder.join(name))?;
-    }
-    Job::new(npm).args(["ci", "--no-audit", "--no-fund"]).dir(&folder).demand(log)?;
+    let files = ["package.json", "package-lock.json", program];
+    let name = format!("interop-{part}");
+    let folder = install::node_packages(&name, &source().join(part), &files, log)?;
     Ok(Job::new("node").args([program]).dir(&folder))
 }
 

@@ -30,8 +30,23 @@ impl Server {
     /// # Errors
     /// It ended, or was not ready in time; its last words are in the message.
     pub fn start(program: &Path, data: &Path, log: &Path) -> Result<Self> {
+        Self::start_with(program, data, &[], log)
+    }
+
+    /// The same with settings as variables.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn start_with(
+        program: &Path,
+        data: &Path,
+        settings: &[(&str, &str)],
+        log: &Path,
+    ) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        let mut service = Job::new(program)
+        let job =
+            settings.iter().fold(Job::new(program), |job, (name, value)| job.env(name, value));
+        let mut service = job
             .args(["serve", "--listen", &address.to_string(), "--data-dir"])
             .args([data])
             .env("EVERHOOK_ADMIN_TOKEN", TOKEN)
@@ -66,6 +81,14 @@ impl Server {
     /// It could not be waited for.
     pub fn stop(&mut self) -> Result<()> {
         self.service.stop()
+    }
+
+    /// Ends it as a crash would, at once.
+    ///
+    /// # Errors
+    /// It could not be waited for.
+    pub fn kill(&mut self) -> Result<()> {
+        self.service.kill()
     }
 
     /// The token with which its API is called.
