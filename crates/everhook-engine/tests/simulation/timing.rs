@@ -22,6 +22,8 @@ const MINUTE_MS: i64 = 60_000;
 const RETRY_AFTER_MAX_MS: i64 = 3_600_000;
 /// How long recording a failure may take when commits fail.
 const RECORDING_MAX_MS: i64 = 90_000;
+/// How long what an endpoint that fails comes to waits for others of its kind.
+const PATIENCE_MS: i64 = 100;
 /// Interrupted so often, a delivery is tried alone, and others wait for it.
 const SUSPECT_FROM: usize = 3;
 /// A lane that fails may hold one in so many of its slots, or begin one in so many milliseconds.
@@ -105,7 +107,7 @@ fn lane(world: &World, book: &Book, id: EndpointId) -> Lane {
 /// How long it may take until a failure is recorded, which may need several tries.
 fn recording_max(case: &Case<'_>) -> i64 {
     let tries_ms = if case.book.disturbances.is_empty() { 0 } else { RECORDING_MAX_MS };
-    tries_ms + case.world.profile.store_ms
+    tries_ms + case.world.profile.store_ms + PATIENCE_MS
 }
 
 /// When all slots of a lane were taken, or, while it failed, a part of them.
