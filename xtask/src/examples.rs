@@ -3,12 +3,10 @@
 //! Each receiver must process an event, know its replay as a duplicate, and refuse a forgery. The
 //! script that sends a webhook as a provider would must be answered as it says, and what it sends
 //! must arrive at such a receiver. The one that posts a message must make one message and one
-//! webhook, though its answers get lost.
-//! Those that remember in Redis go through a storm ([`storm`]).
-
-mod storm;
+//! webhook, though its answers get lost. Those that remember in Redis go through a storm ([`storm`]).
 
 mod claims;
+mod storm;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

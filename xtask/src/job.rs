@@ -289,16 +289,6 @@ impl Service {
         self.child.wait()?;
         Ok(())
     }
-
-    /// Kills it, without asking.
-    ///
-    /// # Errors
-    /// The process could not be waited for.
-    pub fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
-    }
 }
 
 impl Drop for Service {
