@@ -3,9 +3,11 @@
 //! Each receiver must process an event, know its replay as a duplicate, and refuse a forgery. The
 //! script that sends a webhook as a provider would must be answered as it says, and what it sends
 //! must arrive at such a receiver. The one that posts a message must make one message and one
-//! webhook, though its answers get lost. Those that remember in Redis go through a storm ([`storm`]).
+//! webhook, though its answers get lost. Those that remember in Redis go through a storm ([`storm`]),
+//! and the one that orders through the proxy must make one order.
 
 mod claims;
+mod proxy;
 mod storm;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -57,6 +59,7 @@ pub fn part(run: &mut Run) -> Result<Outcome> {
     for (script, tried) in [
         (RECEIVE.0, runtime.block_on(try_receiving(&server, &log))),
         (MESSAGE.0, runtime.block_on(try_message(&server, &log))),
+        (proxy::SCRIPT, proxy::try_ordering(&log)),
     ] {
         outcome = outcome.and(match tried {
             Ok(()) => Outcome::passed(1),

@@ -29,7 +29,7 @@ use async_trait::async_trait;
 pub use axum::body::Body;
 use everhook_domain::tenant::TenantId;
 use everhook_idempotency::IdempotencyLayer;
-pub use everhook_idempotency::store::Store;
+use everhook_idempotency::store::Store;
 pub use everhook_idempotency::{InvalidSettings, Settings as KeySettings};
 use http::{HeaderName, HeaderValue, Request, Response};
 use tokio::net::TcpListener;

@@ -48,6 +48,9 @@ pub(crate) enum Command {
     /// Run the server
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Run the server with a proxy that makes the POSTs of another service run once for each key
+    #[command(after_help = PROXY_EXAMPLES)]
+    Proxy(ProxyArgs),
     /// Watch it work: a server, an unreliable receiver and some events, in a few seconds
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
@@ -90,6 +93,30 @@ pub(crate) struct ServeArgs {
     /// Print what is said at start as JSON, one object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+const PROXY_EXAMPLES: &str = "\
+Requests with an Idempotency-Key reach the service once, whoever hangs up or dies meanwhile; those
+without one stream through. Clients call the proxy; records are looked at and settled at the API.
+Every other setting is in the section [proxy]; with proxy.upstream set, `serve` does the same.
+
+Examples:
+  everhook proxy --upstream http://127.0.0.1:3000
+  everhook proxy --upstream https://shop.internal --proxy-listen 0.0.0.0:8081
+  curl -H 'Idempotency-Key: k1' -H 'Authorization: Bearer t' -d item=7 localhost:8081/orders";
+
+/// `everhook proxy`
+#[derive(Debug, Args)]
+pub(crate) struct ProxyArgs {
+    /// The service that requests are handed on to [default: proxy.upstream]
+    #[arg(long, value_name = "URL")]
+    pub(crate) upstream: Option<String>,
+    /// Where clients call the proxy [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) proxy_listen: Option<String>,
+    /// The server that it is a part of.
+    #[command(flatten)]
+    pub(crate) server: ServeArgs,
 }
 
 const DEMO_EXAMPLES: &str = "\

@@ -13,6 +13,7 @@
 //! | [`client`] | the HTTP client of the commands that talk to a running server |
 //! | [`check`] | what `everhook check` tries, and what it finds |
 //! | [`server`] | store, engine and API joined, run and stopped |
+//! | [`proxy`] | the proxy joined to what hands requests on |
 //! | [`demo`] | the story of `everhook demo` |
 //! | [`data_dir`] | the data directory and its lock |
 //! | [`admin_token`] | the admin token |
@@ -36,6 +37,7 @@ mod logging;
 mod master_key;
 mod open_files;
 mod output;
+mod proxy;
 mod server;
 mod stop;
 
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
 fn run(command: &Command, environment: &Environment) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => commands::serve::run(args, environment),
+        Command::Proxy(args) => commands::proxy::run(args, environment),
         Command::Demo(args) => commands::demo::run(args, environment),
         Command::Send(args) => commands::send::run(args, environment),
         Command::Listen(args) => commands::listen::run(args, environment),

@@ -1,4 +1,5 @@
-//! Joins store, engine and API into a server, runs it, and stops it in order.
+//! Joins store, engine, API and, where there is one, the proxy into a server, runs it, and stops it
+//! in order.
 //!
 //! Each part is told to stop, and each is waited for: the API answers what is under way, the engine
 //! finishes what is on the wire and gives every other lease back, then the store closes. If a part
@@ -32,6 +33,7 @@ use crate::entropy;
 use crate::exit::Failure;
 use crate::fetch::EngineFetch;
 use crate::master_key;
+use crate::proxy;
 
 /// Files that are open besides connections: the store's, the lock, the log, name resolution.
 const OTHER_FILES: u64 = 128;
@@ -40,9 +42,18 @@ const OTHER_FILES: u64 = 128;
 pub(crate) struct Server {
     config: Config,
     listener: TcpListener,
+    proxy: Option<proxy::Ready>,
     store: Arc<SqliteStore>,
     engine: Engine,
     web: WebSettings,
+}
+
+/// Where requests come in.
+pub(crate) struct Doors {
+    /// The API's.
+    pub(crate) api: TcpListener,
+    /// The proxy's, if there is one.
+    pub(crate) proxy: Option<proxy::Place>,
 }
 
 /// A part of the server that runs by itself.
@@ -50,6 +61,7 @@ pub(crate) struct Server {
 enum Part {
     Api,
     Engine,
+    Proxy,
 }
 
 /// The runtime that everything runs on.
@@ -64,15 +76,18 @@ pub(crate) fn runtime(threads: usize) -> Result<Runtime, Failure> {
         .map_err(|error| Failure::failed(format!("the runtime does not start: {error}")))
 }
 
-/// Takes the address that the API is served at.
+/// Takes an address to serve at, which the option of this name sets.
 ///
 /// # Errors
 /// It is taken, or not ours.
-pub(crate) async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Failure> {
+pub(crate) async fn bind(
+    address: SocketAddr,
+    option: &str,
+) -> Result<(TcpListener, SocketAddr), Failure> {
     let failed = |error| {
         Failure::failed(format!(
-            "{address} cannot be listened on: {error}; choose another address with --listen, or \
-             stop what has it"
+            "{address} cannot be listened on: {error}; choose another address with {option}, \
+             or stop what has it"
         ))
     };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -86,6 +101,7 @@ pub(crate) fn open_files_max(config: &Config) -> u64 {
     u64::from(server.connections_max)
         + u64::from(delivery.in_flight_max)
         + u64::from(delivery.connections.idle_total_max)
+        + proxy::open_files_max(config)
         + OTHER_FILES
 }
 
@@ -97,7 +113,7 @@ impl Server {
     pub(crate) fn new(
         config: Config,
         database: &Path,
-        listener: TcpListener,
+        Doors { api: listener, proxy }: Doors,
         admin_token: TokenHash,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Failure> {
@@ -131,11 +147,15 @@ impl Server {
         let sender = Arc::new(sender);
         let wall_clock = Arc::clone(&clock);
         let fetch = EngineFetch(Arc::clone(&sender));
-        let engine = Engine::new(Arc::clone(&store) as _, intake, sender, clock, settings);
-        let mut web = web_settings(&config, admin_token, guard, Arc::new(engine.steady_now()));
+        let engine =
+            Engine::new(Arc::clone(&store) as _, intake, sender, Arc::clone(&clock), settings);
+        let now: Now = Arc::new(engine.steady_now());
+        let mut web = web_settings(&config, admin_token, guard, Arc::clone(&now));
         web.wall_clock = Arc::new(move || wall_clock.wall());
         web.fetch = Arc::new(fetch);
-        Ok(Self { config, listener, store, engine, web })
+        let proxy = proxy.map(|place| place.ready(&config, Arc::clone(&store) as _, now, clock));
+        let proxy = proxy.transpose()?;
+        Ok(Self { config, listener, proxy, store, engine, web })
     }
 
     /// Runs until `stop` resolves, then stops in order.
@@ -143,7 +163,7 @@ impl Server {
     /// # Errors
     /// Something ended that should not have: the process must end, and may be started again.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
-        let Self { config, listener, store, engine, web } = self;
+        let Self { config, listener, proxy, store, engine, web } = self;
         let (stopping, stopped) = watch::channel(false);
         let stop_signal = || {
             let mut stopped = stopped.clone();
@@ -162,6 +182,13 @@ impl Server {
             engine.run(engine_stop).await;
             Part::Engine
         });
+        if let Some(proxy) = proxy {
+            let stop = stop_signal();
+            parts.spawn(async move {
+                proxy.serve(stop).await;
+                Part::Proxy
+            });
+        }
         let outcome = tokio::select! {
             () = stop => Ok(()),
             why = store.failed() => Err(store_failed(&why)),
@@ -291,7 +318,7 @@ fn web_settings(
     settings
 }
 
-fn server_limits(config: &Config) -> ServerLimits {
+pub(crate) fn server_limits(config: &Config) -> ServerLimits {
     let server = &config.server;
     ServerLimits {
         connections_max: server.connections_max as usize,

@@ -22,7 +22,7 @@ use crate::environment::Environment;
 use crate::exit::Failure;
 use crate::logging;
 use crate::output;
-use crate::server::{self, Server};
+use crate::server::{self, Doors, Server};
 use crate::stop::StopSignals;
 
 /// The only settings that the demo takes from the environment begin with this.
@@ -66,12 +66,13 @@ pub(crate) fn run(args: &DemoArgs, environment: &Environment) -> Result<(), Fail
         let screen = Screen::new(Arc::clone(&clock), colour, args.json);
         let token = admin_token::make()?;
         let hash = admin_token::settle(&data_dir, Some(&token), |_| Ok(()))?;
-        let (listener, address) = server::bind(config.server.listen).await?;
+        let (listener, address) = server::bind(config.server.listen, "--listen").await?;
         data_dir.announce(&address.to_string())?;
         let prefix = config.headers.prefix.clone();
         let (arrived, arrivals) = mpsc::unbounded_channel();
         let receiver = Receiver::start(Arc::clone(&clock), prefix, arrived).await?;
-        let server = Server::new(config, &data_dir.database(), listener, hash, clock)?;
+        let doors = Doors { api: listener, proxy: None };
+        let server = Server::new(config, &data_dir.database(), doors, hash, clock)?;
         let url = format!("http://{address}");
         screen.print(format_args!(
             "Everhook {} on {url}. Attempts at {SCHEDULE}, where a real server takes a day.\n",

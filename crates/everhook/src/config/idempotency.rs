@@ -19,6 +19,8 @@ pub(crate) struct Idempotency {
     pub(crate) account_keys_max: u32,
     /// Bytes of answers under an account's keys.
     pub(crate) account_bytes_max: usize,
+    /// How long a key belongs to work that is not heard of.
+    pub(crate) lease: Duration,
 }
 
 /// `[claims]`
@@ -38,10 +40,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Idempotency> {
     let account_keys_max = reader.read("idempotency.account_keys_max", &keys);
     let bytes = rule::size(KIB..=1_024 * GIB);
     let account_bytes_max = reader.read("idempotency.account_bytes_max", &bytes);
+    let lease = rule::duration(Duration::from_millis(100)..=Duration::from_secs(3_600));
+    let lease = reader.read("idempotency.lease", &lease);
     Some(Idempotency {
         ttl: ttl?,
         account_keys_max: account_keys_max?,
         account_bytes_max: account_bytes_max?,
+        lease: lease?,
     })
 }
 

@@ -247,9 +247,9 @@ mod tests {
                 vec!["a.toml:1: there is no section [delivry]; did you mean [delivery]?"],
             ),
             (
-                "\nlisten = \"127.0.0.1:1\"",
+                "\nthreads = 3",
                 vec![],
-                vec!["a.toml:2: there is no setting listen; did you mean server.listen?"],
+                vec!["a.toml:2: there is no setting threads; did you mean server.threads?"],
             ),
             (
                 "server = 1",

@@ -7,6 +7,7 @@
 mod idempotency;
 mod layers;
 mod problem;
+mod proxy;
 mod raw;
 mod reader;
 mod receive;
@@ -20,6 +21,7 @@ use std::path::PathBuf;
 
 pub(crate) use layers::{DEFAULT_FILE, VARIABLE_PREFIX};
 pub(crate) use problem::{Problem, Problems};
+pub(crate) use proxy::UpstreamUrl;
 pub(crate) use reader::Effective;
 pub(crate) use secrets::Secrets;
 pub(crate) use settings::{Config, Log, LogFormat};
@@ -39,9 +41,12 @@ pub(crate) struct Sources {
     pub(crate) file: Option<(PathBuf, String)>,
     /// The variables that begin with `EVERHOOK_`.
     pub(crate) variables: Vec<(OsString, OsString)>,
-    /// Options of the command line: the option, the key it sets, its value.
-    pub(crate) flags: Vec<(&'static str, &'static str, String)>,
+    /// Options of the command line.
+    pub(crate) flags: Vec<Flag>,
 }
+
+/// An option of the command line: the option, the key it sets, its value.
+pub(crate) type Flag = (&'static str, &'static str, String);
 
 /// A configuration that can be run with.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! A setting's value as it was written, before anything knows what it means.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Longest value that is repeated in a message, in characters.
@@ -21,14 +22,15 @@ pub(crate) enum Raw {
 }
 
 impl fmt::Display for Raw {
-    /// As TOML, cut when it is long.
+    /// As TOML, without the credentials of a URL, and cut when it is long.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) if text.chars().count() > SHOWN_CHARS_MAX => {
+            Self::Text(text) => {
+                let text = without_credentials(text);
                 let head: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-                write!(f, "{head:?}…")
+                let cut = if head.len() < text.len() { "…" } else { "" };
+                write!(f, "{head:?}{cut}")
             }
-            Self::Text(text) => write!(f, "{text:?}"),
             Self::Integer(number) => write!(f, "{number}"),
             Self::Switch(on) => write!(f, "{on}"),
             Self::List(items) => {
@@ -37,6 +39,18 @@ impl fmt::Display for Raw {
             }
             Self::Other(kind) => write!(f, "a TOML {kind}"),
         }
+    }
+}
+
+/// The text, with `***` for everything between the scheme and the last `@` of what looks like a
+/// URL: rather too little is shown than a password.
+fn without_credentials(text: &str) -> Cow<'_, str> {
+    match text.split_once("://") {
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, host)) => format!("{scheme}://***@{host}").into(),
+            None => text.into(),
+        },
+        None => text.into(),
     }
 }
 
@@ -50,6 +64,9 @@ mod tests {
         for (raw, expected) in [
             (text("10s"), "\"10s\""),
             (text("a\"b\n"), "\"a\\\"b\\n\""),
+            (text("http://u:p@a.test/"), "\"http://***@a.test/\""),
+            (text("a://u:p/@b@c"), "\"a://***@c\""),
+            (text("http://a.test/"), "\"http://a.test/\""),
             (Raw::Integer(-3), "-3"),
             (Raw::Switch(true), "true"),
             (Raw::List(vec![text("0s"), Raw::Integer(1)]), "[\"0s\", 1]"),

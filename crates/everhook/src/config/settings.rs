@@ -14,6 +14,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 
 use super::idempotency::{self, Claims, Idempotency};
 use super::problem::{Origin, Problem};
+use super::proxy::{self, Proxy};
 use super::reader::Reader;
 use super::receive::{self, Receive};
 use super::rule::{self, Rule, duration_text, size_text};
@@ -51,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) idempotency: Idempotency,
     /// `[claims]`
     pub(crate) claims: Claims,
+    /// `[proxy]`
+    pub(crate) proxy: Proxy,
     /// `[secrets]`
     pub(crate) secrets: Secrets,
     /// `[headers]`
@@ -257,6 +260,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
     let receive = receive::read(reader);
     let idempotency = idempotency::read(reader);
     let claims = idempotency::read_claims(reader);
+    let proxy = proxy::read(reader);
     let secrets = secrets::read(reader);
     let headers = reader.read("headers.prefix", &header_prefix());
     let security = security(reader);
@@ -271,6 +275,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
         receive: receive?,
         idempotency: idempotency?,
         claims: claims?,
+        proxy: proxy?,
         secrets: secrets?,
         headers: Headers { prefix: headers? },
         security: security?,
@@ -283,13 +288,14 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
 
 /// Settings that are legal one by one and not together.
 fn check_together(reader: &mut Reader<'_>, config: &Config) {
-    let Config { server, delivery, replay, events, receive, .. } = config;
+    let Config { server, delivery, replay, events, receive, idempotency, proxy, .. } = config;
     let lease_min = delivery.timeout * LEASE_TENTHS_OF_TIMEOUT / 10;
     if delivery.lease < lease_min {
         let reason = format!("delivery.timeout = {:?}", duration_text(delivery.timeout));
         let [lease, least] = [delivery.lease, lease_min].map(duration_text);
         too_small(reader, ["delivery.lease", "delivery.timeout"], [lease, reason, least]);
     }
+    proxy::check(reader, proxy, idempotency.lease);
     if replay.rate_per_second_max < replay.rate_per_second {
         let reason = format!("replay.rate_per_second = {}", replay.rate_per_second);
         let [max, least] =
@@ -314,7 +320,7 @@ fn check_together(reader: &mut Reader<'_>, config: &Config) {
 }
 
 /// Tells that a setting is too small for another, at the place of the one that was set.
-fn too_small(
+pub(super) fn too_small(
     reader: &mut Reader<'_>,
     [key, other]: [&str; 2],
     [value, reason, least]: [String; 3],

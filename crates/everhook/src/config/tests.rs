@@ -85,11 +85,16 @@ fn the_defaults_are_those_that_are_promised() {
     assert_eq!(config.idempotency.ttl, seconds(86_400));
     assert_eq!(config.idempotency.account_keys_max, 1_000_000);
     assert_eq!(config.idempotency.account_bytes_max, 1 << 30);
+    assert_eq!(config.idempotency.lease, seconds(30));
     let claims = everhook_web::ClaimLimits::default();
     assert_eq!(config.claims.wait_max, claims.wait_max);
     assert_eq!(config.claims.result_bytes_max, claims.result_bytes_max);
     let quota = everhook_store::StorePolicy::default().idempotency_quota;
     assert_eq!(claims.quota, quota);
+    assert!(config.proxy.upstream.is_none() && !config.proxy.anonymous);
+    assert_eq!(config.proxy.listen.to_string(), "127.0.0.1:8081");
+    assert_eq!(config.proxy.methods, [http::Method::POST]);
+    assert_eq!(config.proxy.timeout, seconds(60));
     assert_eq!(config.secrets.overlap, seconds(86_400));
     assert_eq!(
         (config.secrets.master_key_file, config.secrets.master_key_files_old),
@@ -140,6 +145,50 @@ fn what_is_shown_can_be_used_as_a_file() {
         loaded.effective.iter().map(|setting| (setting.key, setting.value.clone())).collect()
     };
     assert_eq!(values(&again), values(&loaded));
+}
+
+#[test]
+fn what_the_proxy_cannot_be() {
+    let url = "an http or https URL without credentials and query, such as http://127.0.0.1:3000";
+    let refused = |value: &str, why: &str| {
+        format!(
+            "EVERHOOK_PROXY_UPSTREAM: proxy.upstream = {value:?} is refused: {why}; allowed: none, \
+             or {url}"
+        )
+    };
+    let credentials = "credentials are the client's own and are handed on: take them out";
+    check_all(&[
+        ("", "EVERHOOK_PROXY_UPSTREAM=https://shop.test/base", ""),
+        (
+            "",
+            "EVERHOOK_PROXY_UPSTREAM=http://u:p@shop.test",
+            &refused("http://***@shop.test", credentials),
+        ),
+        (
+            "",
+            "EVERHOOK_PROXY_UPSTREAM=http://shop.test/?a",
+            &refused("http://shop.test/?a", "each request has its own query: take it out"),
+        ),
+        ("[proxy]\nmethods = [\"POST\", \"DELETE\"]", "", ""),
+        (
+            "[proxy]\nmethods = []",
+            "",
+            "my.toml:2: proxy.methods = [] is refused: name at least one, as in [\"POST\"]; \
+             allowed: one or more of POST, PUT, PATCH and DELETE",
+        ),
+        (
+            "[proxy]\nmethods = [\"GET\"]",
+            "",
+            "my.toml:2: proxy.methods = [\"GET\"] holds \"GET\", which is not one of them; \
+             allowed: one or more of POST, PUT, PATCH and DELETE",
+        ),
+        (
+            "[proxy]\nanswer_max = \"5s\"",
+            "",
+            "my.toml:2: proxy.answer_max = \"5s\" is too small for idempotency.lease = \"30s\"; \
+             set proxy.answer_max to \"30s\" or more, or idempotency.lease to less",
+        ),
+    ]);
 }
 
 /// A file, one variable (or none), and what they come to.

@@ -22,6 +22,7 @@ fn help_of_every_command() {
     for (name, args) in [
         ("help.txt", &["--help"][..]),
         ("help-serve.txt", &["serve", "--help"]),
+        ("help-proxy.txt", &["proxy", "--help"]),
         ("help-demo.txt", &["demo", "--help"]),
         ("help-send.txt", &["send", "--help"]),
         ("help-listen.txt", &["listen", "--help"]),

@@ -11,6 +11,7 @@
 //! | `receivers` | what becomes of a delivery when its receiver misbehaves |
 //! | `reconcile` | a handler catches up with our conversations after an outage |
 //! | `check` | trying a receiver: ten flawed ones and right ones |
+//! | `proxy` | idempotency in front of a service, through crashes |
 //! | `demo` | the demo shows what it promises |
 
 #![expect(
@@ -26,6 +27,7 @@ mod demo;
 mod help;
 mod listen;
 mod process;
+mod proxy;
 mod receive;
 mod receivers;
 mod reconcile;

@@ -62,6 +62,8 @@ pub(crate) struct Server {
     stdout: BufReader<ChildStdout>,
     /// `127.0.0.1:…`
     pub(crate) address: String,
+    /// Where its proxy is, if it has one.
+    pub(crate) proxy: Option<String>,
     /// Printed at the first start only.
     pub(crate) made_token: Option<String>,
 }
@@ -75,7 +77,8 @@ impl Server {
         command.envs(variables.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut server = Self { child, stdout, address: String::new(), made_token: None };
+        let mut server =
+            Self { child, stdout, address: String::new(), proxy: None, made_token: None };
         while server.address.is_empty() {
             server.read_what_is_said_at_start();
         }
@@ -93,8 +96,10 @@ impl Server {
         if let Some(token) = said["admin_token"].as_str() {
             self.made_token = Some(token.to_owned());
         }
+        let plain = |url: &str| url.strip_prefix("http://").expect("plain HTTP").to_owned();
         if let Some(url) = said["url"].as_str() {
-            self.address = url.strip_prefix("http://").expect("plain HTTP").to_owned();
+            self.address = plain(url);
+            self.proxy = said["proxy"]["url"].as_str().map(plain);
         }
     }
 
