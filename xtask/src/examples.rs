@@ -3,8 +3,8 @@
 //! Each receiver must process an event, know its replay as a duplicate, and refuse a forgery. The
 //! script that sends a webhook as a provider would must be answered as it says, and what it sends
 //! must arrive at such a receiver. The one that posts a message must make one message and one
-//! webhook, though its answers get lost. Those that remember in Redis go through a storm ([`storm`]),
-//! and the one that orders through the proxy must make one order.
+//! webhook, though its answers get lost. Those that remember in Redis go through a storm
+//! ([`storm`]), and the one that orders through the proxy must make one order.
 
 mod claims;
 mod proxy;
