@@ -1,6 +1,6 @@
 //! `cargo xtask bench …`: the whole product under load, with everything in its own process.
 //! `send` measures throughput and latency, `isolation` what endpoints in trouble cost the others,
-//! `receive` how fast webhooks come in.
+//! `receive` how fast webhooks come in, `idempotency` what a key costs.
 //!
 //! The server is a release build of `everhook serve` with its defaults: every accepted event is
 //! synced to the disk. The generator and the receiver are this program again, built for release.
@@ -9,6 +9,7 @@
 //! kernel, so what generator and receiver cost is shown apart and never hides in its number.
 
 mod generator;
+mod idempotency;
 mod isolation;
 mod machine;
 mod payload;
@@ -87,9 +88,21 @@ pub fn command(mut words: impl Iterator<Item = String>) -> Result<bool> {
             args.finish()?;
             receive::run(options)
         }
+        "idempotency" => {
+            let options = idempotency::Options {
+                seconds: args.value("seconds", 10)?,
+                connections: args.value("connections", 64)?,
+                payload: args.value("payload", 1024)?,
+                keys: args.value("keys", 1_000_000)?,
+            };
+            args.finish()?;
+            idempotency::run(options)
+        }
         "generator" => generator::command(args),
         "receiver" => receiver::command(args),
-        _ => bail!("`{what}` cannot be measured; there are `send`, `isolation`, `receive`"),
+        _ => bail!(
+            "`{what}` cannot be measured; there are `send`, `isolation`, `receive`, `idempotency`"
+        ),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The process that publishes, or that is a provider and brings webhooks to a source: closed loop
-//! for throughput, open loop for latency.
+//! The process that publishes, that posts messages, or that is a provider and brings webhooks to a
+//! source: closed loop for throughput, open loop for latency.
 //!
 //! Closed: each connection sends its next event when the last was answered. Open: events leave by
 //! a plan, whatever became of the ones before, and their latency counts from the planned instant,
@@ -49,6 +49,15 @@ enum What {
         /// Their ids repeat after so many; 0: never.
         distinct: u64,
     },
+    /// Messages in a conversation, with this token.
+    Post {
+        token: String,
+        path: String,
+        /// Whether each carries an `Idempotency-Key`.
+        keyed: bool,
+        /// The keys and their requests repeat after so many; 0: never.
+        distinct: u64,
+    },
 }
 
 /// What all connections share.
@@ -79,12 +88,18 @@ pub fn command(mut args: Args) -> Result<bool> {
     let first: u64 = args.value("first", 0)?;
     let payload = args.value("payload", 1024)?;
     let source = args.text("source")?;
+    let conversation = args.text("conversation")?;
+    let keyed: u8 = args.value("keyed", 0)?;
     let distinct: u64 = args.value("distinct", 0)?;
     args.finish()?;
     let secret = std::env::var("XTASK_TOKEN").context("the variable XTASK_TOKEN is missing")?;
-    let what = match source {
-        None => What::Publish { token: secret },
-        Some(source) => What::Bring { source, secret, distinct },
+    let what = match (source, conversation) {
+        (Some(source), _) => What::Bring { source, secret, distinct },
+        (None, Some(conversation)) => {
+            let path = format!("/api/v1/conversations/{conversation}/messages");
+            What::Post { token: secret, path, keyed: keyed > 0, distinct }
+        }
+        (None, None) => What::Publish { token: secret },
     };
     let load = Rc::new(Load {
         server,
@@ -178,7 +193,23 @@ impl Load {
                 if response.status != 202 {
                     return Ok(Err(response.status));
                 }
-                let id = event_id(response.body).context("a 202 without an event id")?;
+                let id = id(response.body, "evt_").context("a 202 without an event id")?;
+                Ok(Ok(id.to_owned()))
+            }
+            What::Post { token, path, keyed, distinct } => {
+                let n = if *distinct == 0 { n } else { n % distinct };
+                let body = self.payloads.message(n);
+                let mut request = http::request("POST", path, token, Some(body.as_bytes()));
+                if *keyed {
+                    let key = format!("idempotency-key: bench-{n}\r\n");
+                    let head = request.iter().position(|byte| *byte == b'\n').unwrap_or_default();
+                    request.splice(head + 1..head + 1, key.into_bytes());
+                }
+                let response = connection.exchange(&request).await?;
+                if response.status != 201 {
+                    return Ok(Err(response.status));
+                }
+                let id = id(response.body, "msg_").context("a 201 without a message id")?;
                 Ok(Ok(id.to_owned()))
             }
             What::Bring { source, secret, distinct } => {
@@ -215,10 +246,10 @@ fn webhook(source: &str, secret: &str, body: &str) -> Result<Vec<u8>> {
     Ok(request.into_bytes())
 }
 
-/// The id in an answer, without reading the rest of it.
-fn event_id(body: &[u8]) -> Option<&str> {
+/// The id with this prefix in an answer, without reading the rest of it.
+fn id<'a>(body: &'a [u8], prefix: &str) -> Option<&'a str> {
     let text = std::str::from_utf8(body).ok()?;
-    let begin = text.find("\"evt_")? + 1;
+    let begin = text.find(&format!("\"{prefix}"))? + 1;
     text[begin..].split('"').next()
 }
 

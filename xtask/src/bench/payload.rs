@@ -44,6 +44,11 @@ impl Payloads {
 }
 
 impl Payloads {
+    /// The body that posts message number `n`.
+    pub fn message(&self, n: u64) -> String {
+        format!("{{\"body\":\"{n:0DIGITS$} {}\"}}", self.filler)
+    }
+
     /// The body of webhook number `n`.
     pub fn webhook(&self, n: u64) -> String {
         let id = webhook_id(n);
@@ -78,7 +83,9 @@ mod tests {
             let payloads = Payloads::new(size).unwrap();
             for n in [0, 7, 999_999_999_999] {
                 assert_eq!(payloads.data(n).len(), size);
-                serde_json::from_str::<serde_json::Value>(&payloads.body(n)).unwrap();
+                for body in [payloads.body(n), payloads.message(n)] {
+                    serde_json::from_str::<serde_json::Value>(&body).unwrap();
+                }
             }
         }
         assert!(Payloads::new(10).is_err());

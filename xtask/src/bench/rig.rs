@@ -77,6 +77,20 @@ impl<'a> Rig<'a> {
     /// # Errors
     /// As above.
     pub fn start_on(data: &Path, payload: usize, folder: &'a Path, log: &'a Path) -> Result<Self> {
+        Self::start_with(data, &[], payload, folder, log)
+    }
+
+    /// The same with settings of the server as variables.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn start_with(
+        data: &Path,
+        settings: &[(&str, &str)],
+        payload: usize,
+        folder: &'a Path,
+        log: &'a Path,
+    ) -> Result<Self> {
         let runtime = http::runtime()?;
         let mut receiver = Job::new(own_release())
             .args(["bench", "receiver", "--payload", &payload.to_string()])
@@ -86,7 +100,7 @@ impl<'a> Rig<'a> {
             output.lines().find_map(|line| line.strip_prefix("port ")?.parse::<u16>().ok())
         })?;
         let receiver_address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let server = Server::start(&release_program(), data, log)?;
+        let server = Server::start_with(&release_program(), data, settings, log)?;
         Ok(Self { runtime, server, receiver, receiver_address, folder, log, payload, next: 0 })
     }
 

@@ -94,7 +94,10 @@ fn bench(run: &mut Run) -> Result<Outcome> {
     let isolation = ["--seconds", "2", "--rounds", "1", "--backlog", "20000"];
     let receive = ["--seconds", "1", "--receipts", "100000"];
     let isolation = run.one(bench("isolation").args(isolation))?;
-    Ok(send.and(isolation).and(run.one(bench("receive").args(receive))?))
+    let receive = run.one(bench("receive").args(receive))?;
+    let idempotency = ["--seconds", "1", "--keys", "20000"];
+    let idempotency = run.one(bench("idempotency").args(idempotency))?;
+    Ok(send.and(isolation).and(receive).and(idempotency))
 }
 
 fn docs(run: &mut Run) -> Result<Outcome> {
