@@ -17,6 +17,19 @@ const OF_ONE_CONNECTION: [&str; 6] =
 /// As well as everything that begins with this: it is between a client and its own proxy.
 const PROXY: &str = "proxy-";
 
+/// What a request is judged by, besides its `Content-` headers: never in its trailers.
+const TOO_LATE: [&str; 9] = [
+    "authorization",
+    "cookie",
+    "expect",
+    "host",
+    "idempotency-key",
+    "max-forwards",
+    "range",
+    "trailer",
+    "via",
+];
+
 /// What tells a service who has called, and everything that begins with [`X_FORWARDED`].
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const X_FORWARDED: &str = "x-forwarded-";
@@ -64,15 +77,8 @@ impl Hop {
 
     fn tell_who_called(&self, headers: &mut HeaderMap) {
         if !self.trusts_peer {
-            let claimed: Vec<HeaderName> = headers
-                .keys()
-                .filter(|name| {
-                    **name == FORWARDED
-                        || **name == X_REAL_IP
-                        || name.as_str().starts_with(X_FORWARDED)
-                })
-                .cloned()
-                .collect();
+            let claimed: Vec<HeaderName> =
+                headers.keys().filter(|name| tells_who_called(name)).cloned().collect();
             for name in claimed {
                 headers.remove(name);
             }
@@ -87,6 +93,28 @@ impl Hop {
             headers.insert(X_FORWARDED_HOST, host);
         }
     }
+}
+
+/// Makes the trailers of a request those that the service is sent: some services read them as
+/// headers, so none says what a header could not, and none that the request is judged by comes so
+/// late (RFC 9110 §6.5.1).
+pub fn trailers_onward(trailers: &mut HeaderMap) {
+    drop_connection(trailers);
+    let early: Vec<HeaderName> = trailers
+        .keys()
+        .filter(|name| {
+            let text = name.as_str();
+            tells_who_called(name) || TOO_LATE.contains(&text) || text.starts_with("content-")
+        })
+        .cloned()
+        .collect();
+    for name in early {
+        trailers.remove(name);
+    }
+}
+
+fn tells_who_called(name: &HeaderName) -> bool {
+    *name == FORWARDED || *name == X_REAL_IP || name.as_str().starts_with(X_FORWARDED)
 }
 
 /// Makes the headers of a service's answer those that the client is sent.
@@ -251,6 +279,26 @@ mod tests {
         let after = [&["x-forwarded-for: 198.51.100.1, 192.0.2.7"], kept.as_slice()].concat();
         onward(&trusting, &claimed, &after);
         onward(&hop(), &["via: 1.1 a", "via: 1.0 b"], &["via: 1.1 a, 1.0 b, 1.1 everhook"]);
+    }
+
+    #[test]
+    fn trailers_say_nothing_that_a_header_could_not() {
+        let mut trailers = map(&[
+            "x-sum: 1",
+            "x-forwarded-for: 6.6.6.6",
+            "x-real-ip: 6.6.6.6",
+            "forwarded: for=6.6.6.6",
+            "connection: close",
+            "keep-alive: timeout=5",
+            "upgrade: h2c",
+            "proxy-authorization: x",
+            "via: 1.1 a",
+            "idempotency-key: k",
+            "content-length: 1",
+            "authorization: x",
+        ]);
+        trailers_onward(&mut trailers);
+        assert_eq!(shown(&trailers), ["x-sum: 1"]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub enum ProblemKind {
     DuplicateMember,
     /// The body could not be read.
     UnreadableBody,
+    /// A path that could lead elsewhere than it seems.
+    UnsafePath,
     /// A header cannot be understood.
     InvalidHeader,
     /// A query parameter is unknown or cannot be understood.
@@ -109,10 +111,11 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
+        Self::UnsafePath,
         Self::InvalidHeader,
         Self::InvalidParameter,
         Self::InvalidCursor,
@@ -168,6 +171,7 @@ impl ProblemKind {
             Self::MalformedJson => (400, "malformed-json", "The body is not valid JSON"),
             Self::DuplicateMember => (400, "duplicate-member", "A member is there twice"),
             Self::UnreadableBody => (400, "unreadable-body", "The body could not be read"),
+            Self::UnsafePath => (400, "unsafe-path", "The path could lead elsewhere"),
             Self::InvalidHeader => (400, "invalid-header", "A header is malformed"),
             Self::InvalidParameter => (400, "invalid-parameter", "A query parameter is wrong"),
             Self::InvalidCursor => (400, "invalid-cursor", "The cursor cannot be used"),

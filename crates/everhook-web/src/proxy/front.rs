@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use super::onward::{LostAnswer, Onward};
-use super::patient::Patient;
+use super::patient::{Incoming, Patient};
 use crate::problem::{Problem, ProblemKind};
 
 /// What a request goes through after the front.
@@ -50,6 +50,11 @@ impl<S> Front<S> {
                  service without this proxy",
             );
         }
+        if !is_below_root(request.method(), request.uri().path()) {
+            let detail = "the path must begin with '/' and may not lead above the service's own \
+                          with '..'";
+            return Err(Problem::new(ProblemKind::UnsafePath, detail));
+        }
         // What the request line names counts, whatever Host says (RFC 9112 §3.2.2).
         if let Some(authority) = request.uri().authority()
             && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -61,8 +66,9 @@ impl<S> Front<S> {
             Problem::new(ProblemKind::Overloaded, detail)
         })?;
         request.extensions_mut().insert::<Place>(Arc::new(place));
-        let longest = self.silence_max;
-        Ok(request.map(|body| Body::new(Patient::new(body, longest))))
+        let (longest, incoming) = (self.silence_max, Incoming::default());
+        request.extensions_mut().insert(incoming.clone());
+        Ok(request.map(|body| Body::new(Patient::new(body, longest, incoming))))
     }
 }
 
@@ -99,6 +105,54 @@ where
     }
 }
 
+/// Whether a path, put behind the service's own, stays below it however it is read: services differ
+/// in what they decode before they resolve dots (RFC 3986 §5.2.4). `*` is for OPTIONS alone.
+fn is_below_root(method: &Method, path: &str) -> bool {
+    if path == "*" {
+        return method == Method::OPTIONS;
+    }
+    let plain = path.to_ascii_lowercase().replace("%2e", ".");
+    let decoded = plain.replace("%2f", "/").replace("%5c", "/").replace('\\', "/");
+    path.starts_with('/') && [plain, decoded].iter().all(|path| never_climbs_out(path))
+}
+
+fn never_climbs_out(path: &str) -> bool {
+    let mut depth = 0_usize;
+    // What follows `;` is a parameter to some.
+    for segment in path.split('/').filter_map(|segment| segment.split(';').next()) {
+        match segment {
+            "" | "." => {}
+            ".." if depth == 0 => return false,
+            ".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    true
+}
+
 fn refuse(problem: Problem) -> Ready<Answered> {
     std::future::ready(Ok(problem.into_response()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_below_the_services_own() {
+        let check = |method: &Method, path: &str, below: bool| {
+            assert_eq!(is_below_root(method, path), below, "{method} {path}");
+        };
+        for path in ["/", "/a/../b", "/...", "/a..b/", "/.well-known/x", "/a%2Fb/..", "//a/./"] {
+            check(&Method::POST, path, true);
+        }
+        for path in ["/..", "/../a", "/a/../../b", "/%2e%2E/a", "/./.%2e", "/..;x=1/b", "*", "a"] {
+            check(&Method::POST, path, false);
+        }
+        // Two segments to one service, one to another.
+        for path in ["/a%2fb/../..", "/..%2fa", "/a/..%5c..", "/a\\..\\.."] {
+            check(&Method::POST, path, false);
+        }
+        check(&Method::OPTIONS, "*", true);
+    }
 }

@@ -11,11 +11,12 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use everhook_domain::hop::{self, Hop};
 use everhook_idempotency::Claim;
-use http::{Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 use hyper::body::{Frame, SizeHint};
 use tower_service::Service;
 
 use super::front::Place;
+use super::patient::Incoming;
 use super::{NotAnswered, ProxySettings, Upstream};
 use crate::pace::LogPace;
 use crate::problem::{Problem, ProblemKind};
@@ -85,14 +86,29 @@ impl Shared {
     async fn forward(&self, mut request: Request<Body>) -> Result<Response, LostAnswer> {
         let claim = request.extensions_mut().remove::<Claim>();
         let place = request.extensions_mut().remove::<Place>();
+        let incoming = request.extensions_mut().remove::<Incoming>();
         let hop = self.hop(&request);
         hop.onward(request.headers_mut());
+        let edit = hop::trailers_onward;
+        let request = request.map(|body| Body::new(Handed { body, edit, _place: None }));
         match self.upstream.forward(request).await {
             Ok(mut response) => {
                 hop::back(response.headers_mut());
-                Ok(response.map(|body| Body::new(Held { body, _place: place })))
+                let edit = hop::back;
+                Ok(response.map(|body| Body::new(Handed { body, edit, _place: place })))
             }
-            Err(why) => self.unanswered(why, claim.as_ref()),
+            Err(why) => {
+                let silent = matches!(why, NotAnswered::Silent(_));
+                let at_fault =
+                    |incoming: &Incoming| incoming.is_broken() || (silent && incoming.is_awaited());
+                if claim.is_none() && incoming.as_ref().is_some_and(at_fault) {
+                    let detail = "the body broke off, stopped before its end, or is not HTTP; \
+                                  what came of it may have been sent to the service";
+                    let problem = Problem::new(ProblemKind::UnreadableBody, detail);
+                    return Ok(problem.into_response());
+                }
+                self.unanswered(why, claim.as_ref())
+            }
         }
     }
 
@@ -134,13 +150,14 @@ impl Shared {
     }
 }
 
-/// The body of an answer, with the place of its request.
-struct Held {
+/// A body whose trailers are made those that go on; of an answer, with the place of its request.
+struct Handed {
     body: Body,
+    edit: fn(&mut HeaderMap),
     _place: Option<Place>,
 }
 
-impl hyper::body::Body for Held {
+impl hyper::body::Body for Handed {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -148,7 +165,14 @@ impl hyper::body::Body for Held {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let edit = self.edit;
+        Pin::new(&mut self.body).poll_frame(context).map_ok(|frame| match frame.into_trailers() {
+            Ok(mut trailers) => {
+                edit(&mut trailers);
+                Frame::trailers(trailers)
+            }
+            Err(frame) => frame,
+        })
     }
 
     fn is_end_stream(&self) -> bool {

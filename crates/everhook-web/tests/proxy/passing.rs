@@ -137,6 +137,9 @@ async fn what_cannot_be_handed_on_is_refused() {
         stage.send(start, lines, "").await.expect_problem(501, "not-forwarded");
     }
     assert_eq!(stage.runs(), 0);
+    stage.send("POST /../admin", "", "").await.expect_problem(400, "unsafe-path");
+    stage.send("POST *", "", "").await.expect_problem(400, "unsafe-path");
+    assert_eq!(stage.runs(), 0);
     stage.send("GET /", "upgrade: h2c\r\n", "").await.expect(200, "", false);
 }
 
@@ -203,7 +206,7 @@ async fn who_stops_in_the_middle_of_a_body_is_not_waited_for() {
         Ok(text(200, ""))
     })
     .await;
-    for (lines, status) in [("idempotency-key: k\r\n", "400"), ("", "502")] {
+    for (lines, status) in [("idempotency-key: k\r\n", "400"), ("", "400")] {
         let mut stream = stage.connect().await;
         let head = format!("POST / HTTP/1.1\r\nhost: a\r\n{lines}content-length: 9\r\n\r\nhalf");
         stream.write_all(head.as_bytes()).await.expect("taken");
@@ -213,4 +216,22 @@ async fn who_stops_in_the_middle_of_a_body_is_not_waited_for() {
     }
     // Of the one with a key nothing was begun.
     assert_eq!(stage.runs(), 1);
+}
+
+/// A body that is not HTTP is the client's fault, whatever became of the connection to the service.
+#[tokio::test]
+async fn broken_chunks_are_told_to_the_client() {
+    let stage = Stage::new(settings(), |request, _| async move {
+        request.into_body().collect().await.map_err(|why| NotAnswered::Unsent(why.to_string()))?;
+        Ok(text(200, ""))
+    })
+    .await;
+    for size in ["zz", "0x2", "10000000000000002"] {
+        let mut stream = stage.connect().await;
+        let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(format!("{head}{size}\r\n{{}}\r\n").as_bytes()).await.expect("taken");
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.expect("an answer");
+        assert_eq!(std::str::from_utf8(&start[9..]), Ok("400"), "{size}");
+    }
 }
