@@ -1,10 +1,10 @@
 //! Checkpoints: what the log holds goes into the database file, beside the writer.
 //!
 //! A checkpoint copies pages and syncs the file: some milliseconds in which nobody could be
-//! answered if the writer did it. So a thread with a connection of its own does it, while the writer goes on
-//! appending. What came to the log meanwhile is little; the writer folds that in itself, once it is
-//! told, and with nothing left in it the log begins anew at its start. A second connection alone
-//! never gets there while there is work: the log would only grow.
+//! answered if the writer did it. So a thread with a connection of its own does it, while the
+//! writer goes on appending. What came to the log meanwhile is little; the writer folds that in
+//! itself, once it is told, and with nothing left in it the log begins anew at its start. A second
+//! connection alone never gets there while there is work: the log would only grow.
 //!
 //! A checkpoint whose sync fails leaves unknown what the file holds, and the next one would take it
 //! for done. So the writer stops for good, as after a commit that fails; the log still has it all.
