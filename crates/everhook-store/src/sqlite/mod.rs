@@ -6,7 +6,6 @@
 //! | `writer`, `tx`, `memory` | one transaction a batch; what is in memory beside the file |
 //! | `command` | a verb, and its way back to the caller |
 //! | `thread` | gathers commands into batches |
-//! | `checkpoint` | folds the log into the file, beside the writer |
 //! | `catalog` | tenants, endpoints and sources with their numbers |
 //! | `meta` | single numbers |
 //! | `sealing` | sealing anew what an older master key sealed, or none |
@@ -28,7 +27,6 @@ mod act;
 mod bulk;
 mod catalog;
 mod change;
-mod checkpoint;
 mod claimed;
 mod claims;
 mod command;
@@ -152,7 +150,7 @@ impl SqliteStore {
         let (clock, group) = (Arc::clone(&options.clock), options.group_commit);
         let probes = Probes::new(Arc::clone(&clock));
         let (core, catalog, handoff) = prepare(connection, options)?;
-        let thread = WriterThread::start(core, group, clock, path)
+        let thread = WriterThread::start(core, group, clock)
             .map_err(|error| OpenError::Unusable(format!("no writer thread: {error}")))?;
         let readers = Readers {
             path: path.to_owned(),

@@ -10,8 +10,7 @@ const APPLICATION_ID: i64 = 0x4556_484b;
 /// Releases before it can lose the WAL under rare timing.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 const PAGE_BYTES: u32 = 8_192;
-/// A checkpoint begins when the WAL holds this many pages (16 MiB); in a store with threads,
-/// `checkpoint` says when.
+/// A checkpoint begins when the WAL holds this many pages (16 MiB).
 const CHECKPOINT_PAGES: u32 = 2_048;
 const WRITER_CACHE_KIB: u32 = 65_536;
 const READER_CACHE_KIB: u32 = 4_096;
@@ -79,7 +78,8 @@ pub(super) fn prepare_writer(connection: &Connection) -> Result<(), OpenError> {
         return Err(OpenError::Foreign);
     }
     connection.pragma_update(None, "journal_mode", "WAL")?;
-    set_syncs(connection)?;
+    let sync = if fault::planted(Plant::NoSync) { "OFF" } else { "FULL" };
+    connection.pragma_update(None, "synchronous", sync)?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
     connection.pragma_update(None, "cache_size", -i64::from(WRITER_CACHE_KIB))?;
@@ -87,12 +87,6 @@ pub(super) fn prepare_writer(connection: &Connection) -> Result<(), OpenError> {
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     migrate(connection)
-}
-
-/// Lets a connection that writes, or makes checkpoints, wait for the disk.
-pub(super) fn set_syncs(connection: &Connection) -> rusqlite::Result<()> {
-    let sync = if fault::planted(Plant::NoSync) { "OFF" } else { "FULL" };
-    connection.pragma_update(None, "synchronous", sync)
 }
 
 /// Prepares a reading connection.

@@ -4,7 +4,6 @@
 //! moment for more, because a sync costs as much for one command as for a hundred; results alone
 //! wait longer, since nobody outside is waiting for them, and ride with the next accept.
 
-use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -13,7 +12,6 @@ use std::time::Duration;
 use everhook_domain::time::Clock;
 use tokio::sync::watch;
 
-use super::checkpoint::Checkpoints;
 use super::command::Command;
 use super::writer::WriterCore;
 use crate::error::StoreError;
@@ -61,19 +59,16 @@ pub(super) struct WriterThread {
 impl WriterThread {
     /// Starts the thread.
     pub(super) fn start(
-        mut core: WriterCore,
+        core: WriterCore,
         group: GroupCommit,
         clock: Arc<dyn Clock>,
-        path: &Path,
     ) -> std::io::Result<Self> {
-        let length = core.log_length().map_err(std::io::Error::other)?;
-        let checkpoints = Checkpoints::start(path, length)?;
         let (queue, commands) = sync_channel(group.queue_max);
         let (fatal_sender, fatal) = watch::channel(None);
         let gather = Gather { commands, group, clock, last: 0 };
         let thread = std::thread::Builder::new()
             .name("store-writer".into())
-            .spawn(move || run(core, gather, checkpoints, &fatal_sender))?;
+            .spawn(move || run(core, gather, &fatal_sender))?;
         Ok(Self { queue: RwLock::new(Some(queue)), thread: Mutex::new(Some(thread)), fatal })
     }
 
@@ -121,25 +116,13 @@ impl Drop for WriterThread {
     }
 }
 
-fn run(
-    mut core: WriterCore,
-    mut gather: Gather,
-    mut checkpoints: Checkpoints,
-    fatal: &watch::Sender<Option<String>>,
-) {
+fn run(mut core: WriterCore, mut gather: Gather, fatal: &watch::Sender<Option<String>>) {
     while let Some(batch) = gather.next() {
         core.run(batch);
-        if core.fatal().is_none()
-            && let Err(error) = checkpoints.after_commit(core.connection())
-        {
-            core.stop(format!("a checkpoint failed ({error}); what the file holds is unknown"));
-        }
         if let Some(why) = core.fatal() {
             fatal.send_if_modified(|seen| seen.replace(why.to_owned()).is_none());
         }
     }
-    // The last connection to be closed is the writer's: SQLite then empties the log.
-    drop(checkpoints);
 }
 
 struct Gather {

@@ -15,7 +15,6 @@ use everhook_domain::fault::{self, Fate, Plant, Step};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 
-use super::checkpoint::LogLength;
 use super::command::{Command, VerbError};
 use super::memory::Memory;
 use super::tx::Tx;
@@ -52,11 +51,6 @@ impl WriterCore {
     /// The connection, for reading what is committed; used where there is only one.
     pub(super) fn connection(&self) -> &Connection {
         &self.connection
-    }
-
-    /// Learns how long the log is, which it no longer folds in by itself.
-    pub(super) fn log_length(&mut self) -> rusqlite::Result<LogLength> {
-        LogLength::of(&mut self.connection)
     }
 
     /// Ends the writer and gives its connection back, for a store in memory that is to outlive it.
@@ -138,17 +132,12 @@ impl WriterCore {
             self.roll_back()?;
             return Err(Failure::Final(full(&error)));
         }
-        let why = format!("a commit failed ({error}); what the disk holds is unknown");
-        self.stop(why.clone());
-        Err(Failure::Final(StoreError::Unavailable(why)))
-    }
-
-    /// Stops for good, because nobody knows what the disk holds.
-    pub(super) fn stop(&mut self, why: String) {
         // Closing must not write what memory holds over what the disk holds.
         let _refused =
             self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
-        self.fatal = Some(why);
+        let why = format!("a commit failed ({error}); what the disk holds is unknown");
+        self.fatal = Some(why.clone());
+        Err(Failure::Final(StoreError::Unavailable(why)))
     }
 
     fn roll_back(&mut self) -> Result<(), Failure> {
