@@ -1,6 +1,7 @@
 //! `/api/v1/idempotency-records`: what is remembered under keys, and settling what nobody knows.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ use crate::query::{Query, ShownPage};
 const WHAT: &str = "idempotency record";
 /// Statuses that end a request.
 const STATUS: std::ops::RangeInclusive<u32> = 200..=599;
+/// Of these, those whose answers have no body (RFC 9110 §6.4.1, §15.3.6).
+const BODILESS: [u32; 3] = [204, 205, 304];
 const TEXT: &str = "text/plain; charset=utf-8";
 
 /// `GET /api/v1/idempotency-records`: those that are live, newest first.
@@ -167,6 +170,10 @@ fn parse_answer(body: &[u8], origin: Option<RecordOrigin>) -> Result<Answer, Pro
     } else {
         let mut headers = HeaderMap::new();
         let bytes = match members.read_optional("body", &mut errors, bytes) {
+            Some(_) if status.is_some_and(|status| BODILESS.contains(&status)) => {
+                errors.add("", "body", "an answer with this status has none (RFC 9110 §6.4.1)");
+                Vec::new()
+            }
             Some((media_type, bytes)) => {
                 headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
                 bytes
@@ -191,10 +198,14 @@ fn bytes(value: &RawValue) -> Result<(&'static str, Vec<u8>), Cow<'static, str>>
     }
 }
 
-/// Adds the headers that an answer can be remembered with.
+/// Adds the headers that an answer can be remembered with, in place of ours.
 fn read_headers(named: &Members<'_>, headers: &mut HeaderMap, errors: &mut FieldErrors) {
+    let mut read = HashSet::new();
     for (name, value) in named.iter() {
         match read_header(name, value) {
+            Ok((known, _)) if !read.insert(known.clone()) => {
+                errors.add(named.base(), name, "is there twice: upper and lower case are the same");
+            }
             Ok((name, value)) => drop(headers.insert(name, value)),
             Err(detail) => errors.add(named.base(), name, detail),
         }
@@ -208,8 +219,9 @@ fn read_header(
 ) -> Result<(HeaderName, HeaderValue), Cow<'static, str>> {
     let name =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_| Cow::from("is no name of a header"))?;
-    let value = HeaderValue::from_str(&json::text(value)?)
-        .map_err(|_| Cow::from("must be visible ASCII text in one line"))?;
+    let text = json::text(value)?;
+    let value = HeaderValue::from_str(&text).ok().filter(|_| text.is_ascii());
+    let value = value.ok_or("must be visible ASCII text in one line")?;
     let alone = HeaderMap::from_iter([(name.clone(), value.clone())]);
     match Answer::remember(200, &alone, Vec::new()).headers.is_empty() {
         true => Err(Cow::from("speaks of one answer alone and is never given again")),

@@ -271,6 +271,11 @@ async fn what_the_layer_does_not_know_is_settled_by_the_name_that_it_tells() {
             json!({"status": 600, "headers": {"set-cookie": "a", "a b": "c", "x": "\n", "y": 1}}),
             vec!["/status", "/headers/a b", "/headers/set-cookie", "/headers/x", "/headers/y"],
         ),
+        (json!({"status": 204, "body": "x"}), vec!["/body"]),
+        (json!({"status": 205, "body": {}}), vec!["/body"]),
+        (json!({"status": 304, "body": ""}), vec!["/body"]),
+        (json!({"status": 200, "headers": {"X-A": "1", "x-a": "2"}}), vec!["/headers/x-a"]),
+        (json!({"status": 200, "headers": {"x": "ü"}}), vec!["/headers/x"]),
     ] {
         let refused = api.post(&path, &body.to_string()).await;
         assert_eq!(refused.status, 422);
