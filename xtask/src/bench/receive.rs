@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::rig::{self, Load, Rig, commit};
+use super::summary::per;
 use super::{machine, now_us};
 use crate::job::Job;
 use crate::workspace;
@@ -169,11 +170,6 @@ fn reasons(load: &Load, all_known: bool, newest: Option<&[String]>) -> Vec<Strin
         }
     }
     reasons
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^52")]
-fn per(total: u64, count: u64) -> f64 {
-    total as f64 / count.max(1) as f64
 }
 
 fn table(rows: &[Value]) -> String {

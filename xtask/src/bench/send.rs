@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::proof::{self, Evidence, Stored};
 use super::rig::{self, Load, Rig, commit};
-use super::summary::Summary;
+use super::summary::{Summary, per};
 use super::{Options, machine, now_us, report};
 use crate::workspace;
 
@@ -237,9 +237,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^52")]
 fn each(total: u64, events: usize) -> f64 {
-    total as f64 / events.max(1) as f64
+    per(total, events as u64)
 }
 
 fn per_second(events: usize, began_us: u64, ended_us: Option<u64>) -> f64 {

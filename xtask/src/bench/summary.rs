@@ -42,6 +42,12 @@ fn milliseconds(us: u64) -> f64 {
     std::time::Duration::from_micros(us).as_secs_f64() * 1e3
 }
 
+/// The part of a total that falls to each.
+#[expect(clippy::cast_precision_loss, reason = "counts of a bench are far below 2^52")]
+pub fn per(total: u64, count: u64) -> f64 {
+    total as f64 / count.max(1) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
