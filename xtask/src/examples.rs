@@ -66,7 +66,7 @@ pub fn part(run: &mut Run) -> Result<Outcome> {
             Err(error) => Outcome::default().with_trouble(format!("{script}: {error:#}")),
         });
     }
-    Ok(outcome.and(storm::part(&log)?))
+    Ok(outcome.and(storm::part(run)?))
 }
 
 /// Demands that the page shows the script as it is.

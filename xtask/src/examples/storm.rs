@@ -17,9 +17,8 @@ use crate::http::Connection;
 use crate::install;
 use crate::job::{Job, Service};
 use crate::postgres::free_port;
-use crate::redis::Redis;
 use crate::server::{Server, release_program};
-use crate::test::Outcome;
+use crate::test::{Outcome, Run};
 use crate::workspace;
 
 /// How many events are published between two deaths of the sender.
@@ -38,11 +37,12 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 ///
 /// # Errors
 /// Redis could not be had or started.
-pub fn part(log: &Path) -> Result<Outcome> {
-    let redis = Redis::start(log)?;
+pub fn part(run: &mut Run) -> Result<Outcome> {
+    let redis = run.redis()?;
+    let log = &run.log;
     let mut outcome = Outcome::default();
-    for (database, (name, prepare)) in RECEIVERS.iter().enumerate() {
-        let url = format!("{}/{database}", redis.url());
+    for (name, prepare, database) in RECEIVERS {
+        let url = format!("{redis}/{database}");
         let tried = prepare(log).and_then(|program| {
             crate::http::runtime()?.block_on(survive(name, program, &url, log))
         });
@@ -56,8 +56,9 @@ pub fn part(log: &Path) -> Result<Outcome> {
 
 /// Installs what a receiver needs, and gives its program, which still wants a port.
 type Prepare = fn(&Path) -> Result<Program>;
-const RECEIVERS: [(&str, Prepare); 2] =
-    [("express-receiver", express), ("fastapi-receiver", fastapi)];
+/// Each has a database that none of the tests has, which count theirs up from 1.
+const RECEIVERS: [(&str, Prepare, u32); 2] =
+    [("express-receiver", express, 9_998), ("fastapi-receiver", fastapi, 9_999)];
 
 struct Program {
     job: Job,
