@@ -1,9 +1,14 @@
 //! The command line: what there is to type, and its help.
 
+mod replay;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+pub(crate) use replay::ReplayArgs;
 
 /// Help is wrapped at this column, whatever the terminal.
 const HELP_WIDTH: usize = 100;
@@ -15,7 +20,7 @@ Environment:
   EVERHOOK_SECTION_KEY  sets section.key, as EVERHOOK_DELIVERY_TIMEOUT=5s; see `config default`
   EVERHOOK_CONFIG       the configuration file, as --config
   EVERHOOK_ADMIN_TOKEN  sets the admin token of the server anew (32 or more characters)
-  EVERHOOK_SERVER       the server that `send` and `listen` talk to, as --server
+  EVERHOOK_SERVER       the server that commands such as `send` talk to, as --server
   EVERHOOK_TOKEN        the token that they use, as --token
 
 Exit codes:
@@ -57,6 +62,9 @@ pub(crate) enum Command {
     /// Publish an event to a running server
     #[command(after_help = SEND_EXAMPLES)]
     Send(SendArgs),
+    /// Send again what failed, or anything else: a delivery, an event, or all that match a filter
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(ReplayArgs),
     /// Bring the webhooks that a source receives to a program on this machine, while developing
     #[command(after_help = LISTEN_EXAMPLES)]
     Listen(ListenArgs),
@@ -66,6 +74,50 @@ pub(crate) enum Command {
     /// Show and check the configuration
     #[command(subcommand, disable_help_subcommand = true)]
     Config(ConfigCommand),
+    /// Print what makes a shell complete the command line
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write the manual pages, one for each command
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
+}
+
+/// Which running server a command talks to, and as whom.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The server [default: EVERHOOK_SERVER, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// The token [default: EVERHOOK_TOKEN]
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+}
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  everhook completions bash > /etc/bash_completion.d/everhook
+  everhook completions zsh > ~/.zfunc/_everhook
+  everhook completions fish > ~/.config/fish/completions/everhook.fish";
+
+/// `everhook completions`
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  everhook man --to /usr/local/share/man/man1
+  everhook man --to . && man ./everhook-send.1";
+
+/// `everhook man`
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The directory that the pages go to; created if missing
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: PathBuf,
 }
 
 const SERVE_EXAMPLES: &str = "\

@@ -63,6 +63,11 @@ impl Call {
         Self { method: Method::POST, path, body, idempotency_key: None }
     }
 
+    /// Ends or removes something.
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self { method: Method::DELETE, ..Self::get(path) }
+    }
+
     /// The same, to be done once however often it is sent.
     ///
     /// # Errors
@@ -194,6 +199,20 @@ impl Client {
             Failure::new(Exit::Unreachable, format!("{error} ({tries} tries with one key)"))
         })
     }
+}
+
+/// Runs what a command has to say to a server, on this thread.
+///
+/// # Errors
+/// The operating system gives no runtime, or what the conversation ends with.
+pub(crate) fn converse<T>(
+    conversation: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("the runtime does not start: {error}")))?;
+    runtime.block_on(conversation)
 }
 
 /// Brings bytes with these headers to a place that is no Everhook server.

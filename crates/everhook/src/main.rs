@@ -13,6 +13,7 @@
 //! | [`client`] | the HTTP client of the commands that talk to a running server |
 //! | [`check`] | what `everhook check` tries, and what it finds |
 //! | [`server`] | store, engine and API joined, run and stopped |
+//! | [`progress`] | progress of long work, for a person |
 //! | [`proxy`] | the proxy joined to what hands requests on |
 //! | [`demo`] | the story of `everhook demo` |
 //! | [`data_dir`] | the data directory and its lock |
@@ -37,6 +38,7 @@ mod logging;
 mod master_key;
 mod open_files;
 mod output;
+mod progress;
 mod proxy;
 mod server;
 mod stop;
@@ -70,8 +72,11 @@ fn run(command: &Command, environment: &Environment) -> Result<(), Failure> {
         Command::Proxy(args) => commands::proxy::run(args, environment),
         Command::Demo(args) => commands::demo::run(args, environment),
         Command::Send(args) => commands::send::run(args, environment),
+        Command::Replay(args) => commands::replay::run(args, environment),
         Command::Listen(args) => commands::listen::run(args, environment),
         Command::Check(args) => commands::check::run(args, environment),
         Command::Config(command) => commands::config::run(command, environment),
+        Command::Completions(args) => commands::manual::completions(args),
+        Command::Man(args) => commands::manual::pages(args),
     }
 }

@@ -58,11 +58,7 @@ pub(crate) fn run(args: &ListenArgs, environment: &Environment) -> Result<(), Fa
     config::check_names(&environment.ours).map_err(Failure::usage)?;
     let client = Client::find(args.server.as_deref(), args.token.as_deref(), environment)?;
     let to = args.to.parse().map_err(|error| Failure::usage(format!("--to: {error}")))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("the runtime does not start: {error}")))?;
-    runtime.block_on(async {
+    client::converse(async {
         let mut stop = StopSignals::listen()?;
         let clock = SystemClock::start();
         let listener = Listener { args, client, to, clock };

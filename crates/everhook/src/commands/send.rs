@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cli::SendArgs;
-use crate::client::{Call, Client};
+use crate::client::{self, Call, Client};
 use crate::config;
 use crate::entropy;
 use crate::environment::Environment;
@@ -47,11 +47,7 @@ pub(crate) fn run(args: &SendArgs, environment: &Environment) -> Result<(), Fail
         None => format!("send-{}", entropy::text::<KEY_BYTES>()?),
     };
     let call = Call::post(PATH, body).once(&key)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("the runtime does not start: {error}")))?;
-    let event = runtime.block_on(client.send_until_answered(&call))?.accepted()?;
+    let event = client::converse(client.send_until_answered(&call))?.accepted()?;
     output::line(if args.json { event.to_string() } else { in_words(&event) })
 }
 

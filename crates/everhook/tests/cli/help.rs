@@ -25,11 +25,14 @@ fn help_of_every_command() {
         ("help-proxy.txt", &["proxy", "--help"]),
         ("help-demo.txt", &["demo", "--help"]),
         ("help-send.txt", &["send", "--help"]),
+        ("help-replay.txt", &["replay", "--help"]),
         ("help-listen.txt", &["listen", "--help"]),
         ("help-check.txt", &["check", "--help"]),
         ("help-config.txt", &["config", "--help"]),
         ("help-config-check.txt", &["config", "check", "--help"]),
         ("help-config-default.txt", &["config", "default", "--help"]),
+        ("help-completions.txt", &["completions", "--help"]),
+        ("help-man.txt", &["man", "--help"]),
     ] {
         let (code, text, stderr) = ended(&mut everhook(args));
         assert_eq!((code, stderr.as_str()), (0, ""), "{name}");
