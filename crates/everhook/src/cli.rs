@@ -220,12 +220,9 @@ pub(crate) struct SendArgs {
     /// The same key makes no second event and gives the same answer [default: a random one]
     #[arg(long, value_name = "KEY")]
     pub(crate) idempotency_key: Option<String>,
-    /// The server [default: EVERHOOK_SERVER, or http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL")]
-    pub(crate) server: Option<String>,
-    /// A token that may publish [default: EVERHOOK_TOKEN]
-    #[arg(long, value_name = "TOKEN")]
-    pub(crate) token: Option<String>,
+    /// The server, and a token that may publish.
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Print the server's answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -249,12 +246,9 @@ pub(crate) struct ListenArgs {
     /// Where your program takes webhooks
     #[arg(long, value_name = "URL")]
     pub(crate) to: String,
-    /// The server [default: EVERHOOK_SERVER, or http://127.0.0.1:8080]
-    #[arg(long, value_name = "URL")]
-    pub(crate) server: Option<String>,
-    /// A token that may read [default: EVERHOOK_TOKEN]
-    #[arg(long, value_name = "TOKEN")]
-    pub(crate) token: Option<String>,
+    /// The server, and a token that may read.
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
     /// Print JSON, one object a webhook
     #[arg(long)]
     pub(crate) json: bool,

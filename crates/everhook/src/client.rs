@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 use tokio::time;
 
+use crate::cli::ServerArgs;
 use crate::environment::Environment;
 use crate::exit::{Exit, Failure};
 pub(crate) use server_url::ServerUrl;
@@ -113,19 +114,15 @@ impl Client {
     ///
     /// # Errors
     /// There is no token, or one of them cannot be used.
-    pub(crate) fn find(
-        server: Option<&str>,
-        token: Option<&str>,
-        environment: &Environment,
-    ) -> Result<Self, Failure> {
-        let (from, server) = match (server, environment.get(SERVER_VARIABLE)?) {
-            (Some(server), _) => ("--server", server),
+    pub(crate) fn find(typed: &ServerArgs, environment: &Environment) -> Result<Self, Failure> {
+        let (from, server) = match (&typed.server, environment.get(SERVER_VARIABLE)?) {
+            (Some(server), _) => ("--server", server.as_str()),
             (None, Some(server)) => (SERVER_VARIABLE, server),
             (None, None) => ("--server", SERVER_DEFAULT),
         };
         let server: ServerUrl =
             server.parse().map_err(|error| Failure::usage(format!("{from}: {error}")))?;
-        let token = token.or(environment.get(TOKEN_VARIABLE)?);
+        let token = typed.token.as_deref().or(environment.get(TOKEN_VARIABLE)?);
         let token = token.ok_or_else(|| {
             Failure::usage(format!(
                 "no token: set {TOKEN_VARIABLE} to the token that the server printed at its first \

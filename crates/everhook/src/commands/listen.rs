@@ -29,7 +29,6 @@ const MASKED: &str = "***";
 #[derive(Debug, Deserialize)]
 struct Receipt {
     id: String,
-    source: String,
     source_id: String,
     key: String,
     r#type: String,
@@ -38,9 +37,16 @@ struct Receipt {
     status: String,
 }
 
+/// A source, as far as it matters here.
 #[derive(Debug, Deserialize)]
-struct Page {
-    data: Vec<Receipt>,
+struct Source {
+    id: String,
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Page<T> {
+    data: Vec<T>,
     next_cursor: Option<String>,
 }
 
@@ -56,7 +62,7 @@ struct Event {
 /// Wrong input, or the server refused, or was never reached.
 pub(crate) fn run(args: &ListenArgs, environment: &Environment) -> Result<(), Failure> {
     config::check_names(&environment.ours).map_err(Failure::usage)?;
-    let client = Client::find(args.server.as_deref(), args.token.as_deref(), environment)?;
+    let client = Client::find(&args.server, environment)?;
     let to = args.to.parse().map_err(|error| Failure::usage(format!("--to: {error}")))?;
     client::converse(async {
         let mut stop = StopSignals::listen()?;
@@ -78,14 +84,13 @@ struct Listener<'a> {
 
 impl Listener<'_> {
     async fn listen(&self) -> Result<(), Failure> {
-        let source = &self.args.source;
-        // Refused with the server's own words where there is no such source.
-        let escaped: String = url::form_urlencoded::byte_serialize(source.as_bytes()).collect();
-        self.page(&format!("source={escaped}&limit=1")).await?;
-        let newest = self.page("limit=1").await?;
+        // By its id from now on: the name may change meanwhile.
+        let source = self.source().await?;
+        let newest: Page<Receipt> = self.read("/api/v1/receipts?limit=1").await?;
         let mut last = newest.data.into_iter().next().map_or(String::new(), |first| first.id);
         if !self.args.json {
-            output::line(format!("{source} -> {}: waiting; Ctrl-C ends it", self.to))?;
+            let (name, to) = (&source.name, &self.to);
+            output::line(format!("{name} -> {to}: waiting; Ctrl-C ends it"))?;
         }
         let mut is_away = false;
         loop {
@@ -94,7 +99,7 @@ impl Listener<'_> {
                 Ok(receipts) => {
                     is_away = false;
                     for receipt in receipts {
-                        if receipt.source == *source || receipt.source_id == *source {
+                        if receipt.source_id == source.id {
                             self.take(&receipt).await?;
                         }
                         last = receipt.id;
@@ -111,8 +116,24 @@ impl Listener<'_> {
         }
     }
 
-    async fn page(&self, query: &str) -> Result<Page, Failure> {
-        self.read(&format!("/api/v1/receipts?{query}")).await
+    /// The source that was asked for.
+    async fn source(&self) -> Result<Source, Failure> {
+        let wanted = &self.args.source;
+        let mut query = "limit=250".to_owned();
+        loop {
+            let Page { data, next_cursor } = self.read(&format!("/api/v1/sources?{query}")).await?;
+            let is_it = |source: &Source| source.name == *wanted || source.id == *wanted;
+            match (data.into_iter().find(is_it), next_cursor) {
+                (Some(source), _) => return Ok(source),
+                (None, Some(next)) => query = format!("limit=250&cursor={next}"),
+                (None, None) => {
+                    return Err(Failure::new(
+                        Exit::Refused,
+                        format!("there is no source with the name or id `{wanted}`"),
+                    ));
+                }
+            }
+        }
     }
 
     async fn read<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
@@ -127,7 +148,8 @@ impl Listener<'_> {
         let mut found = Vec::new();
         let mut query = "limit=50".to_owned();
         loop {
-            let Page { data, next_cursor } = self.page(&query).await?;
+            let path = format!("/api/v1/receipts?{query}");
+            let Page { data, next_cursor }: Page<Receipt> = self.read(&path).await?;
             let all = data.len();
             let new = data.into_iter().take_while(|receipt| receipt.id.as_str() > last);
             let known = found.len();

@@ -43,8 +43,7 @@ enum What {
 /// Wrong input, nobody said yes, or the server was not reached or refused.
 pub(crate) fn run(args: &ReplayArgs, environment: &Environment) -> Result<(), Failure> {
     config::check_names(&environment.ours).map_err(Failure::usage)?;
-    let server = &args.server;
-    let client = Client::find(server.server.as_deref(), server.token.as_deref(), environment)?;
+    let client = Client::find(&args.server, environment)?;
     let what = what(args)?;
     client::converse(replay(args, &client, what))
 }

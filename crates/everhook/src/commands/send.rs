@@ -33,7 +33,7 @@ struct Body<'a> {
 /// Wrong input, or the server was not reached or refused.
 pub(crate) fn run(args: &SendArgs, environment: &Environment) -> Result<(), Failure> {
     config::check_names(&environment.ours).map_err(Failure::usage)?;
-    let client = Client::find(args.server.as_deref(), args.token.as_deref(), environment)?;
+    let client = Client::find(&args.server, environment)?;
     let data = data(&args.data)?;
     let body = Body {
         r#type: &args.event_type,

@@ -39,10 +39,10 @@ fn program() -> (String, mpsc::Receiver<(String, Vec<u8>)>) {
     (url, requests)
 }
 
-fn bring(server: &Server, body: &[u8]) {
+fn bring(server: &Server, source: &str, body: &[u8]) {
     let mut stream = TcpStream::connect(&server.address).expect("it listens");
     let head = format!(
-        "POST /in/shop HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-signature: s1\r\n\
+        "POST /in/{source} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-signature: s1\r\n\
          x-api-token: hunter2\r\ncontent-type: application/odd\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
@@ -63,19 +63,27 @@ fn listen(server: &Server, args: &[&str]) -> Command {
 fn what_comes_in_from_now_on_is_brought_byte_for_byte() {
     let dir = TempDir::new();
     let server = Server::start(&dir.0, &[("EVERHOOK_ADMIN_TOKEN", TOKEN)]);
-    for name in ["shop", "other"] {
+    let mut id = String::new();
+    for name in ["other", "shop"] {
         let source = format!(r#"{{"name":"{name}","kind":"none"}}"#);
-        assert_eq!(server.call(TOKEN, "POST", "/api/v1/sources", &source).0, 201);
+        let (status, made) = server.call(TOKEN, "POST", "/api/v1/sources", &source);
+        assert_eq!(status, 201);
+        id = made["id"].as_str().expect("an id").to_owned();
     }
-    bring(&server, b"before");
+    bring(&server, "shop", b"before");
     let (url, requests) = program();
     let mut command = listen(&server, &["--source", "shop", "--to", &url]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
     let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
     let mut line = || said.next().expect("a line").expect("text");
     assert_eq!(line(), format!("shop -> {url}: waiting; Ctrl-C ends it"));
-    for body in [&b" {\"a\": 1.0}\n"[..], b"\x00\xff\xfe"] {
-        bring(&server, body);
+    // The second one after a new name was given, and with another source's between them.
+    for (name, body) in [("shop", &b" {\"a\": 1.0}\n"[..]), ("store", b"\x00\xff\xfe")] {
+        let renamed = format!(r#"{{"name":"{name}"}}"#);
+        let path = format!("/api/v1/sources/{id}");
+        assert_eq!(server.call(TOKEN, "PATCH", &path, &renamed).0, 200);
+        bring(&server, "other", body);
+        bring(&server, name, body);
         let (head, brought) = requests.recv().expect("a request");
         assert_eq!(brought, body);
         assert!(head.starts_with("POST /hook HTTP/1.1\r\n"), "{head}");
@@ -84,7 +92,10 @@ fn what_comes_in_from_now_on_is_brought_byte_for_byte() {
         assert!(head.contains("webhook-id: evt_"), "{head}");
         assert!(!head.contains("x-api-token"), "{head}");
         let line = line();
-        assert!(line.contains(" shop.received ") && line.contains(": 202 in "), "{line}");
+        assert!(
+            line.contains(&format!(" {name}.received ")) && line.contains(": 202 in "),
+            "{line}"
+        );
     }
     let kill = format!("kill -INT {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
@@ -111,7 +122,7 @@ fn a_program_that_is_not_there_is_told_and_the_next_webhook_is_tried() {
                 if done.load(Ordering::Relaxed) {
                     return;
                 }
-                bring(&server, format!("{n}").as_bytes());
+                bring(&server, "shop", format!("{n}").as_bytes());
                 thread::park_timeout(Duration::from_millis(200));
             }
         });
