@@ -6,6 +6,8 @@
 //! | [`check`] | format, lints, dependencies, tidiness, crate edges |
 //! | [`postgres`], [`redis`] | a PostgreSQL and a Redis of our own for the run |
 //! | [`interop`] | our signatures, judged by the official libraries |
+//! | [`book`] | the pages in `docs/`, their links, and their commands |
+//! | [`package`], [`packaging`] | what is handed out, and whether it runs |
 //! | [`fuzz`] | the fuzz targets, for a bounded time |
 //! | [`mod@bench`] | speed, CPU, latency and memory of the whole product |
 //! | [`server`] | starts a real `everhook serve` and talks to it |
@@ -26,6 +28,7 @@
 
 mod args;
 mod bench;
+mod book;
 mod check;
 mod dropping;
 mod examples;
@@ -34,6 +37,8 @@ mod http;
 mod install;
 mod interop;
 mod job;
+mod package;
+mod packaging;
 mod postgres;
 mod redis;
 mod server;
@@ -53,6 +58,7 @@ Usage: cargo xtask COMMAND
   bench send [--seconds N] [--count N] [--connections N] [--payload BYTES]
              [--rate N] [--latency-seconds N] [--compare FILE]
                      measure a release build under load, and compare with the last run
+  package            build one static program with its manual, for this kind of machine
 ";
 
 fn main() -> ExitCode {
@@ -62,6 +68,7 @@ fn main() -> ExitCode {
         "test" => Args::parse(words).and_then(test::command),
         "check" => Args::parse(words).and_then(test::checks),
         "bench" => bench::command(words),
+        "package" => package::command(words),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

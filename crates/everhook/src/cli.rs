@@ -68,6 +68,9 @@ pub(crate) enum Command {
     /// Bring the webhooks that a source receives to a program on this machine, while developing
     #[command(after_help = LISTEN_EXAMPLES)]
     Listen(ListenArgs),
+    /// Ask a running server whether it is ready
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health(HealthArgs),
     /// Try a receiver of webhooks from outside: what it does with duplicates, forgeries, failures
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -91,6 +94,25 @@ pub(crate) struct ServerArgs {
     /// The token [default: EVERHOOK_TOKEN]
     #[arg(long, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
+}
+
+const HEALTH_EXAMPLES: &str = "\
+The exit code is 0 if it is ready, 1 if it says that it is not and why, 4 if it does not answer.
+No token is needed.
+
+Examples:
+  everhook health
+  everhook health --server http://10.0.0.7:8080 --json";
+
+/// `everhook health`
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    /// The server [default: EVERHOOK_SERVER, or http://127.0.0.1:8080]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// Print the server's answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 const COMPLETIONS_EXAMPLES: &str = "\

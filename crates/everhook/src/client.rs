@@ -115,13 +115,7 @@ impl Client {
     /// # Errors
     /// There is no token, or one of them cannot be used.
     pub(crate) fn find(typed: &ServerArgs, environment: &Environment) -> Result<Self, Failure> {
-        let (from, server) = match (&typed.server, environment.get(SERVER_VARIABLE)?) {
-            (Some(server), _) => ("--server", server.as_str()),
-            (None, Some(server)) => (SERVER_VARIABLE, server),
-            (None, None) => ("--server", SERVER_DEFAULT),
-        };
-        let server: ServerUrl =
-            server.parse().map_err(|error| Failure::usage(format!("{from}: {error}")))?;
+        let server = server(typed.server.as_deref(), environment)?;
         let token = typed.token.as_deref().or(environment.get(TOKEN_VARIABLE)?);
         let token = token.ok_or_else(|| {
             Failure::usage(format!(
@@ -198,6 +192,19 @@ impl Client {
     }
 }
 
+/// The server that was given, or that the environment names, or the one on this machine.
+///
+/// # Errors
+/// It cannot be used.
+pub(crate) fn server(typed: Option<&str>, environment: &Environment) -> Result<ServerUrl, Failure> {
+    let (from, server) = match (typed, environment.get(SERVER_VARIABLE)?) {
+        (Some(server), _) => ("--server", server),
+        (None, Some(server)) => (SERVER_VARIABLE, server),
+        (None, None) => ("--server", SERVER_DEFAULT),
+    };
+    server.parse().map_err(|error| Failure::usage(format!("{from}: {error}")))
+}
+
 /// Runs what a command has to say to a server, on this thread.
 ///
 /// # Errors
@@ -210,6 +217,21 @@ pub(crate) fn converse<T>(
         .build()
         .map_err(|error| Failure::failed(format!("the runtime does not start: {error}")))?;
     runtime.block_on(conversation)
+}
+
+/// Reads something that everybody may read.
+///
+/// # Errors
+/// [`NoAnswer`].
+pub(crate) async fn read_openly(server: &ServerUrl, path: &str) -> Result<Answer, NoAnswer> {
+    let request = Request::get(format!("{}{path}", server.base_path()))
+        .header(header::HOST, server.authority())
+        .header(header::USER_AGENT, USER_AGENT)
+        .body(Full::default())
+        .map_err(|error| {
+            NoAnswer::Unreachable(format!("the request cannot be written: {error}"))
+        })?;
+    ask(server, request, DEADLINE).await
 }
 
 /// Brings bytes with these headers to a place that is no Everhook server.
@@ -284,6 +306,11 @@ impl Answer {
         }
         let json = serde_json::from_slice(&self.body).ok();
         Err(Failure::new(Exit::Refused, self.problem(json.as_ref())))
+    }
+
+    /// The body as JSON, whatever the status.
+    pub(crate) fn json(&self) -> Option<serde_json::Value> {
+        serde_json::from_slice(&self.body).ok()
     }
 
     /// Whether the server asks for another try.

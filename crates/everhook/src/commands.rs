@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod health;
 pub(crate) mod listen;
 pub(crate) mod manual;
 pub(crate) mod proxy;

@@ -74,6 +74,7 @@ fn run(command: &Command, environment: &Environment) -> Result<(), Failure> {
         Command::Send(args) => commands::send::run(args, environment),
         Command::Replay(args) => commands::replay::run(args, environment),
         Command::Listen(args) => commands::listen::run(args, environment),
+        Command::Health(args) => commands::health::run(args, environment),
         Command::Check(args) => commands::check::run(args, environment),
         Command::Config(command) => commands::config::run(command, environment),
         Command::Completions(args) => commands::manual::completions(args),

@@ -56,6 +56,8 @@ pub const PARTS: &[Part] = &[
     }),
     part("interop", "official Standard Webhooks libraries accept us", false, crate::interop::part),
     part("examples", "the receivers in examples/ do what they say", false, crate::examples::part),
+    part("book", "its links lead somewhere, and its commands run", false, crate::book::part),
+    part("packaging", "what is handed out is whole, and runs", false, crate::packaging::part),
     part("bench", "the benches run, and every id arrived", false, bench),
     part("fuzz", "no parser of foreign bytes falls over", false, crate::fuzz::part),
 ];

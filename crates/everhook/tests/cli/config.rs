@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::help::check_golden;
 use crate::process::{TOKEN, TempDir, ended, everhook};
 
 fn with_file(text: &str) -> (TempDir, String) {
@@ -11,6 +12,19 @@ fn with_file(text: &str) -> (TempDir, String) {
     std::fs::write(&path, text).expect("writable");
     let path = path.to_str().expect("text").to_owned();
     (dir, path)
+}
+
+/// In `docs/configuration.md`: below it is the default file.
+const GENERATED: &str = "<!-- From here on made from the default file, by the tests. -->";
+
+#[test]
+fn the_page_of_the_book_holds_the_default_file() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let text = std::fs::read_to_string(page).expect("readable");
+    let (intro, _) = text.split_once(GENERATED).expect("the line after which it is made");
+    let file = include_str!("../../src/config/default.toml");
+    let made = format!("{intro}{GENERATED}\n\n```toml\n{}\n```\n", file.trim_end());
+    check_golden("../../../../docs/configuration.md", &made);
 }
 
 #[test]

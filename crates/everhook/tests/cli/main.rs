@@ -24,6 +24,7 @@
 mod check;
 mod config;
 mod demo;
+mod health;
 mod help;
 mod listen;
 mod manual;
