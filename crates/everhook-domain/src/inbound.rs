@@ -11,7 +11,6 @@ mod array;
 mod basic;
 mod certificate;
 mod content;
-mod ed25519;
 mod form;
 mod forwarded;
 mod imitation;

@@ -16,6 +16,7 @@
 //! | [`certificate`] | which authorities an endpoint may have of its own |
 //! | [`header`] | which custom headers may be set |
 //! | [`hop`] | which headers a proxy hands on |
+//! | [`access`] | who may do what: scopes, tokens, JWTs |
 //! | [`address`] | which IP addresses may be connected to |
 //! | [`source`] | where webhooks come in, and with which settings |
 //! | [`inbound`] | what a webhook of a provider is: genuine, seen before, which event |
@@ -34,6 +35,7 @@
 //! | [`retry_after`] | the `Retry-After` header |
 //! | [`version`] | which of two states of an object is the newer one |
 
+pub mod access;
 pub mod address;
 pub mod attempt;
 pub mod budget;
@@ -42,6 +44,7 @@ pub mod certificate;
 pub mod conversation;
 pub mod delivery;
 mod digest;
+mod ed25519;
 pub mod endpoint;
 pub mod endpoint_url;
 pub mod event;

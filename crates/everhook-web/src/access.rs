@@ -1,19 +1,19 @@
-//! Who asks: credentials to [`Caller`]. What later kinds of credentials (tokens, JWTs) say goes
-//! through the same door.
+//! Who asks: credentials, which are the admin token or a JWT, to [`Caller`].
 
 use std::sync::Arc;
 
+use everhook_domain::access::jwt::JwtKeys;
+use everhook_domain::access::{ADMIN_ACCOUNT, Grant, Scope, Scopes};
 use everhook_domain::tenant::TenantId;
+use everhook_domain::time::Timestamp;
 use http::{HeaderMap, HeaderName, header};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::problem::{Problem, ProblemKind};
 
-/// Chooses the tenant of an admin's request.
+/// Chooses the tenant of a request whose credentials are bound to none.
 pub const TENANT_HEADER: HeaderName = HeaderName::from_static("everhook-tenant");
-/// The account of the admin token: it stays the same when the token changes.
-const ADMIN_ACCOUNT: &str = "admin";
 
 /// Who asks, and for which tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +22,16 @@ pub struct Caller {
     pub account: Arc<str>,
     /// Whose things the request sees. Not yet known to exist.
     pub tenant: TenantId,
+    /// What it may do.
+    pub scopes: Scopes,
 }
 
 /// What is accepted as credentials.
 #[derive(Clone)]
 pub struct Access {
     admin_token_sha256: [u8; 32],
-    admin_account: Arc<str>,
-    default_tenant: TenantId,
+    admin: Grant,
+    jwt: JwtKeys,
 }
 
 impl std::fmt::Debug for Access {
@@ -41,38 +43,68 @@ impl std::fmt::Debug for Access {
 impl Access {
     /// Accepts the admin token whose SHA-256 this is.
     pub fn new(admin_token_sha256: [u8; 32]) -> Self {
-        Self {
-            admin_token_sha256,
-            admin_account: Arc::from(ADMIN_ACCOUNT),
-            default_tenant: TenantId::default_tenant(),
-        }
+        let admin = Grant {
+            account: Arc::from(ADMIN_ACCOUNT),
+            scopes: [Scope::Admin].into_iter().collect(),
+            tenant: None,
+        };
+        Self { admin_token_sha256, admin, jwt: JwtKeys::default() }
     }
 
-    /// Reads the credentials of a request. Tokens are compared by their hashes, in constant time.
+    /// Accepts JWTs too that fit these keys.
+    #[must_use]
+    pub fn with_jwt(self, jwt: JwtKeys) -> Self {
+        Self { jwt, ..self }
+    }
+
+    /// Reads the credentials of a request that comes at this time, by the clock on the wall. Tokens
+    /// are compared by their hashes, in constant time.
     ///
     /// # Errors
-    /// `unauthorized`; `invalid-header` for a tenant header that is no tenant's id.
-    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let token = bearer(headers)?;
+    /// `unauthorized`; `invalid-header` for a tenant header that is no tenant's id; `forbidden` for
+    /// one that names another tenant than the credentials do.
+    pub fn authenticate(&self, headers: &HeaderMap, now: Timestamp) -> Result<Caller, Problem> {
+        let grant = self.grant(bearer(headers)?, now)?;
+        let tenant = grant
+            .tenant_of(named_tenant(headers)?)
+            .map_err(|foreign| Problem::new(ProblemKind::Forbidden, foreign.to_string()))?;
+        Ok(Caller { account: grant.account, tenant, scopes: grant.scopes })
+    }
+
+    fn grant(&self, token: &[u8], now: Timestamp) -> Result<Grant, Problem> {
         let hash: [u8; 32] = Sha256::digest(token).into();
-        if !bool::from(hash.ct_eq(&self.admin_token_sha256)) {
-            return Err(unauthorized("the token is not known"));
+        if hash.ct_eq(&self.admin_token_sha256).into() {
+            return Ok(self.admin.clone());
         }
-        let mut named = headers.get_all(TENANT_HEADER).iter();
-        let tenant = match (named.next(), named.next()) {
-            (None, _) => self.default_tenant.clone(),
-            (Some(name), None) => {
-                name.to_str().ok().and_then(|name| name.parse().ok()).ok_or_else(|| {
-                    let detail = "Everhook-Tenant must be 1 to 64 characters of a-z, 0-9, _ and -";
-                    Problem::new(ProblemKind::InvalidHeader, detail)
-                })?
+        // Two dots make a JWT, which no token of ours has.
+        match std::str::from_utf8(token) {
+            Ok(token) if !self.jwt.is_empty() && token.split('.').count() == 3 => {
+                self.jwt.verify(token, now).map_err(|error| {
+                    let detail = format!("the JWT is not accepted: {error}");
+                    Problem::new(ProblemKind::Unauthorized, detail)
+                })
             }
-            (Some(_), Some(_)) => {
-                let detail = "more than one Everhook-Tenant header was sent; send at most one";
-                return Err(Problem::new(ProblemKind::InvalidHeader, detail));
-            }
-        };
-        Ok(Caller { account: Arc::clone(&self.admin_account), tenant })
+            _ => Err(unauthorized("the token is not known")),
+        }
+    }
+}
+
+/// The tenant that the request names, if it names one.
+fn named_tenant(headers: &HeaderMap) -> Result<Option<TenantId>, Problem> {
+    let mut named = headers.get_all(TENANT_HEADER).iter();
+    match (named.next(), named.next()) {
+        (None, _) => Ok(None),
+        (Some(name), None) => {
+            let tenant = name.to_str().ok().and_then(|name| name.parse().ok());
+            tenant.map(Some).ok_or_else(|| {
+                let detail = "Everhook-Tenant must be 1 to 64 characters of a-z, 0-9, _ and -";
+                Problem::new(ProblemKind::InvalidHeader, detail)
+            })
+        }
+        (Some(_), Some(_)) => {
+            let detail = "more than one Everhook-Tenant header was sent; send at most one";
+            Err(Problem::new(ProblemKind::InvalidHeader, detail))
+        }
     }
 }
 
@@ -109,7 +141,7 @@ mod tests {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("legal");
             map.append(name, HeaderValue::from_str(value).expect("legal"));
         }
-        let found = access.authenticate(&map);
+        let found = access.authenticate(&map, Timestamp::default());
         let found = found.as_ref().map(|caller| caller.tenant.as_str()).map_err(Problem::kind);
         assert_eq!(found, expected, "{headers:?}");
     }

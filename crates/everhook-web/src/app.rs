@@ -1,12 +1,13 @@
 //! What every route has at hand: the store, the settings, and how requests are let in.
 //!
-//! Order of a request: credentials, tenant, headers, sizes, and only then its body. A refusal at
-//! any of these costs no store call.
+//! Order of a request: credentials, scope, tenant, headers, sizes, and only then its body. A
+//! refusal at any of these costs no store call.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Request;
+use everhook_domain::access::Scope;
 use everhook_domain::idempotency::IdempotencyKey;
 use everhook_domain::time::Timestamp;
 use everhook_store::{Directory, Store, StoreError};
@@ -35,6 +36,7 @@ pub(crate) struct App {
 }
 
 /// A caller who was let in, and the directory at that time.
+#[derive(Clone)]
 pub(crate) struct Admitted {
     pub(crate) caller: Caller,
     pub(crate) directory: Arc<Directory>,
@@ -67,31 +69,44 @@ impl App {
         (self.settings.now)()
     }
 
-    /// Lets a request in by its headers.
+    /// Lets a request in by its headers, and notes in it who calls.
     ///
     /// # Errors
-    /// `unauthorized`, `invalid-header`, `unknown-tenant`, or the store's.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<Admitted, Problem> {
-        let caller = self.settings.access.authenticate(headers)?;
+    /// `unauthorized`, `forbidden`, `invalid-header`, `unknown-tenant`, or the store's.
+    pub(crate) fn let_in(&self, needed: Scope, request: &mut Request) -> Result<(), Problem> {
+        let caller =
+            self.settings.access.authenticate(request.headers(), (self.settings.wall_clock)())?;
         let directory = self.store.directory().map_err(|error| self.problem(&error))?;
+        if !caller.scopes.allow(needed) {
+            return Err(Problem::forbidden(needed));
+        }
         if !directory.has_tenant(&caller.tenant) {
             let detail = "there is no tenant with the id in the header Everhook-Tenant";
             return Err(Problem::new(ProblemKind::UnknownTenant, detail));
         }
-        Ok(Admitted { caller, directory })
+        request.extensions_mut().insert(Admitted { caller, directory });
+        Ok(())
+    }
+
+    /// Who was let in with this request.
+    ///
+    /// # Errors
+    /// None, behind a door that needs a scope.
+    pub(crate) fn admitted(&self, request: &Request) -> Result<Admitted, Problem> {
+        request.extensions().get().cloned().ok_or_else(Problem::internal)
     }
 
     /// Lets a POST in, with its whole body of at most `limit` bytes. `Idempotency-Key` is honoured.
     ///
     /// # Errors
-    /// As [`App::admit`], and those of the body and the key.
+    /// Those of the headers, the body and the key.
     pub(crate) async fn admit_post(
         &self,
         request: Request,
         limit: usize,
     ) -> Result<Sent<'_>, Problem> {
+        let admitted = self.admitted(&request)?;
         let (parts, mut body) = request.into_parts();
-        let admitted = self.admit(&parts.headers)?;
         let key = idempotency_key(&parts.headers)?;
         check_media_type(&parts.headers, &body)?;
         let body = self.bodies.read(None, &mut body, limit).await?;
@@ -102,13 +117,13 @@ impl App {
     /// Lets a PATCH in, or a POST that takes no `Idempotency-Key`, with its whole body.
     ///
     /// # Errors
-    /// As [`App::admit`], and those of the body.
+    /// Those of the headers and the body.
     pub(crate) async fn admit_unkeyed(
         &self,
         parts: &Parts,
         mut body: Body,
     ) -> Result<Sent<'_>, Problem> {
-        let admitted = self.admit(&parts.headers)?;
+        let admitted = parts.extensions.get().cloned().ok_or_else(Problem::internal)?;
         check_media_type(&parts.headers, &body)?;
         let limit = self.settings.body_limits.body_bytes_max;
         let body = self.bodies.read(None, &mut body, limit).await?;

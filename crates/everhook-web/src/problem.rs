@@ -11,6 +11,7 @@ use std::borrow::Cow;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use everhook_domain::access::Scope;
 use everhook_domain::delivery::{CancelReason, IllegalStep};
 use everhook_domain::endpoint::IllegalVerb;
 use everhook_store::{Refusal, StoreError};
@@ -100,6 +101,14 @@ impl Problem {
     pub(crate) fn other_methods(allow: &'static [&'static str]) -> Self {
         let detail = "this path does not have this method; see the header Allow";
         Self { allow, ..Self::new(ProblemKind::MethodNotAllowed, detail) }
+    }
+
+    /// The credentials do not reach as far as this.
+    pub(crate) fn forbidden(needed: Scope) -> Self {
+        Self::new(
+            ProblemKind::Forbidden,
+            format!("this needs the scope '{needed}', which these credentials do not have"),
+        )
     }
 
     /// Nothing with this id in the caller's tenant.

@@ -55,7 +55,7 @@ async fn try_to_take(
     caller: &Caller,
     wanted: &Wanted,
 ) -> Result<Option<Response>, Problem> {
-    let Caller { tenant, account } = caller;
+    let Caller { tenant, account, .. } = caller;
     let scope = ClaimScope { tenant, account, scope: &wanted.scope };
     let key = scope.key(&wanted.key);
     let look = async || {
@@ -147,7 +147,7 @@ pub(super) async fn read(
     id: Named<kind::Record>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let caller = app.admit(request.headers())?.caller;
+    let caller = app.admitted(&request)?.caller;
     let mut query = Query::parse(request.uri().query(), &["wait_ms"]);
     let max = app.settings.claim_limits.wait_max.as_millis();
     let wait = query.value("wait_ms", |text| {
@@ -201,7 +201,7 @@ fn claim_id(id: Named<kind::Record>) -> Result<RecordId, Problem> {
 
 /// A claim of this caller that is not over.
 async fn find(app: &App, caller: &Caller, id: RecordId) -> Result<StoredClaim, Problem> {
-    let Caller { tenant, account } = caller;
+    let Caller { tenant, account, .. } = caller;
     let found = app.store.look_at(tenant.clone(), id).await;
     let found = found.map_err(|error| app.problem(&error))?;
     let own = ClaimScope { tenant, account, scope: "" }.account();

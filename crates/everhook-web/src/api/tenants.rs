@@ -57,7 +57,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admit(request.headers())?;
+    let admitted = app.admitted(&request)?;
     let mut query = Query::parse(request.uri().query(), &["limit", "cursor"]);
     // The list is the same for every tenant that an admin may name.
     let scope = CursorScope::new("tenants", &TenantId::default_tenant(), &[]);
@@ -82,7 +82,7 @@ pub(super) async fn read(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admit(request.headers())?;
+    let admitted = app.admitted(&request)?;
     Query::parse(request.uri().query(), &[]).check()?;
     let id = known(&id)?;
     let tenant = admitted.directory.tenant(&id).ok_or_else(unknown)?;
@@ -96,7 +96,7 @@ pub(super) async fn delete(
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    app.admit(request.headers())?;
+    app.admitted(&request)?;
     let id = known(&id)?;
     match app.store.change(Change::DeleteTenant(id), None, app.now()).await {
         Ok(_) => Ok(answer::empty()),

@@ -29,6 +29,8 @@ pub enum ProblemKind {
     Unauthorized,
     /// A webhook that is not shown to be its provider's.
     Unverified,
+    /// The credentials do not reach as far.
+    Forbidden,
     /// There is no such thing in this tenant.
     NotFound,
     /// There is no such path.
@@ -111,7 +113,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// Every kind, by status.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 52] = [
         Self::MalformedJson,
         Self::DuplicateMember,
         Self::UnreadableBody,
@@ -124,6 +126,7 @@ impl ProblemKind {
         Self::BrokenCoding,
         Self::Unauthorized,
         Self::Unverified,
+        Self::Forbidden,
         Self::NotFound,
         Self::UnknownPath,
         Self::UnknownTenant,
@@ -182,6 +185,7 @@ impl ProblemKind {
             Self::BrokenCoding => (400, "broken-coding", "The body cannot be decoded"),
             Self::Unverified => (401, "unverified", "The request is not verified"),
             Self::Unauthorized => (401, "unauthorized", "Credentials are missing or wrong"),
+            Self::Forbidden => (403, "forbidden", "The credentials do not reach this far"),
             Self::NotFound => (404, "not-found", "There is no such thing"),
             Self::UnknownPath => (404, "unknown-path", "There is no such path"),
             Self::UnknownTenant => (404, "unknown-tenant", "There is no such tenant"),

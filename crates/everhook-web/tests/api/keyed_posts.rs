@@ -128,14 +128,13 @@ fn takes_no_key(path: &str) -> bool {
 }
 
 /// An installation with one thing in every state that a POST needs.
-struct Stage {
-    api: Api,
-    names: Vec<(&'static str, String)>,
+pub(crate) struct Stage {
+    pub(crate) api: Api,
+    pub(crate) names: Vec<(&'static str, String)>,
 }
 
 impl Stage {
-    async fn new() -> Self {
-        let api = Api::new();
+    pub(crate) async fn on(api: Api) -> Self {
         let endpoint = api.endpoint().await;
         api.event("a").await;
         for _ in 0..7 {
@@ -196,7 +195,7 @@ impl Stage {
 
 /// One effect, one answer, and a key that another request cannot use.
 async fn check(row: &Row) {
-    let stage = Stage::new().await;
+    let stage = Stage::on(Api::new()).await;
     let (path, shown) = (stage.path(row.route, row.id), stage.path(row.shown, ""));
     stage.api.advance_ms(1_000);
     let before = stage.look(&shown).await;

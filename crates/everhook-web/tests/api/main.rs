@@ -7,6 +7,7 @@ mod certificates;
 mod claims;
 mod conversations;
 mod deliveries;
+mod doors;
 mod endpoints;
 mod events;
 #[cfg(feature = "faults")]

@@ -7,10 +7,11 @@
 //! are passed over. The id is the same in every attempt.
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_usual};
+use crate::ed25519;
 use crate::inbound::imitation::{Draft, Imitation};
 use crate::inbound::json::Object;
 use crate::inbound::mac::Spelling;
-use crate::inbound::{Context, InboundRequest, Rejection, ed25519, mac, tolerance};
+use crate::inbound::{Context, InboundRequest, Rejection, mac, tolerance};
 use crate::source::{InvalidSource, SourceSettings};
 
 /// The headers of the scheme, which has them under more than one name.

@@ -4,8 +4,9 @@
 //! attempt, at the first URL and at the one for failures; `meta.attempt` grows.
 
 use super::{Facts, Found, Genuine, Provider, USUAL, check_secrets, check_usual};
+use crate::ed25519;
 use crate::inbound::json::Object;
-use crate::inbound::{Context, InboundRequest, Rejection, ed25519, mac, tolerance};
+use crate::inbound::{Context, InboundRequest, Rejection, mac, tolerance};
 use crate::source::{InvalidSource, SourceSettings};
 
 const SIGNATURE: &str = "telnyx-signature-ed25519";
