@@ -18,6 +18,7 @@
 //! | [`demo`] | the story of `everhook demo` |
 //! | [`data_dir`] | the data directory and its lock |
 //! | [`admin_token`] | the admin token |
+//! | [`jwt_keys`] | the keys that JWTs are verified with |
 //! | [`exit`] | how the process ends |
 
 mod admin_token;
@@ -34,6 +35,8 @@ mod exit;
 #[cfg(feature = "faults")]
 mod faults;
 mod fetch;
+mod jwt_keys;
+mod key_file;
 mod logging;
 mod master_key;
 mod open_files;

@@ -32,6 +32,7 @@ use crate::config::Config;
 use crate::entropy;
 use crate::exit::Failure;
 use crate::fetch::EngineFetch;
+use crate::jwt_keys;
 use crate::master_key;
 use crate::proxy;
 
@@ -150,7 +151,8 @@ impl Server {
         let engine =
             Engine::new(Arc::clone(&store) as _, intake, sender, Arc::clone(&clock), settings);
         let now: Now = Arc::new(engine.steady_now());
-        let mut web = web_settings(&config, admin_token, guard, Arc::clone(&now));
+        let access = Access::new(admin_token).with_jwt(jwt_keys::load(&config.auth)?);
+        let mut web = web_settings(&config, access, guard, Arc::clone(&now));
         web.wall_clock = Arc::new(move || wall_clock.wall());
         web.fetch = Arc::new(fetch);
         let proxy = proxy.map(|place| place.ready(&config, Arc::clone(&store) as _, now, clock));
@@ -279,12 +281,12 @@ fn idempotency_quota(config: &Config) -> Quota {
 
 fn web_settings(
     config: &Config,
-    admin_token: TokenHash,
+    access: Access,
     address_guard: AddressGuard,
     now: Now,
 ) -> WebSettings {
     let entropy = Arc::new(entropy::fill_or_end);
-    let mut settings = WebSettings::new(Access::new(admin_token), now, entropy);
+    let mut settings = WebSettings::new(access, now, entropy);
     settings.endpoint_rules = EndpointRules {
         https_only: config.security.require_https,
         address_guard,

@@ -7,6 +7,7 @@ use crate::cli::{ConfigCheckArgs, ConfigCommand};
 use crate::config::{self, DEFAULT_FILE, Loaded, Problem, Problems, Sources};
 use crate::environment::Environment;
 use crate::exit::Failure;
+use crate::jwt_keys;
 use crate::master_key;
 use crate::output;
 
@@ -83,6 +84,11 @@ pub(crate) fn load(
         && let Err(failure) = master_key::sealer(&loaded.config.secrets)
     {
         noted("secrets", failure, "name the files of the keys, one key of 32 bytes in each");
+    }
+    if let Ok(loaded) = &loaded
+        && let Err(failure) = jwt_keys::load(&loaded.config.auth)
+    {
+        noted("auth", failure, "name files that hold a key, or none");
     }
     match loaded {
         Ok(loaded) if problems.is_empty() => Ok(loaded),

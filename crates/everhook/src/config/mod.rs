@@ -4,6 +4,7 @@
 //! value, and tells everything that is wrong at once. Nothing is read again later, so what
 //! `everhook config check` prints is what `everhook serve` runs with.
 
+mod auth;
 mod idempotency;
 mod layers;
 mod problem;
@@ -13,12 +14,14 @@ mod reader;
 mod receive;
 mod rule;
 mod secrets;
+mod security;
 mod settings;
 mod show;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+pub(crate) use auth::Auth;
 pub(crate) use layers::{DEFAULT_FILE, VARIABLE_PREFIX};
 pub(crate) use problem::{Problem, Problems};
 pub(crate) use proxy::UpstreamUrl;

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use everhook_domain::address::Cidr;
 use everhook_domain::header::HeaderPrefix;
 use everhook_domain::schedule::Schedule;
 use everhook_web::base_url::BaseUrl;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
+use super::auth::{self, Auth};
 use super::idempotency::{self, Claims, Idempotency};
 use super::problem::{Origin, Problem};
 use super::proxy::{self, Proxy};
@@ -19,6 +19,7 @@ use super::reader::Reader;
 use super::receive::{self, Receive};
 use super::rule::{self, Rule, duration_text, size_text};
 use super::secrets::{self, Secrets};
+use super::security::{self, Security};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -54,6 +55,8 @@ pub(crate) struct Config {
     pub(crate) claims: Claims,
     /// `[proxy]`
     pub(crate) proxy: Proxy,
+    /// `[auth]`
+    pub(crate) auth: Auth,
     /// `[secrets]`
     pub(crate) secrets: Secrets,
     /// `[headers]`
@@ -181,15 +184,6 @@ pub(crate) struct Headers {
     pub(crate) prefix: HeaderPrefix,
 }
 
-/// `[security]`
-#[derive(Clone, Debug)]
-pub(crate) struct Security {
-    /// Addresses that are allowed although they are not public.
-    pub(crate) allow_targets: Vec<Cidr>,
-    /// Whether endpoints must have https URLs.
-    pub(crate) require_https: bool,
-}
-
 /// `[store]`
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
@@ -261,9 +255,10 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
     let idempotency = idempotency::read(reader);
     let claims = idempotency::read_claims(reader);
     let proxy = proxy::read(reader);
+    let auth = auth::read(reader);
     let secrets = secrets::read(reader);
     let headers = reader.read("headers.prefix", &header_prefix());
-    let security = security(reader);
+    let security = security::read(reader);
     let store = store(reader);
     let log = log(reader);
     let config = Config {
@@ -276,6 +271,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Config> {
         idempotency: idempotency?,
         claims: claims?,
         proxy: proxy?,
+        auth: auth?,
         secrets: secrets?,
         headers: Headers { prefix: headers? },
         security: security?,
@@ -459,14 +455,6 @@ fn store(reader: &mut Reader<'_>) -> Option<Store> {
     let queue_max = reader.read("store.queue_max", &rule::count(64..=1 << 20));
     let commit_max = reader.read("store.commit_max", &rule::count(1..=65_536));
     Some(Store { data_dir: data_dir?, queue_max: queue_max?, commit_max: commit_max? })
-}
-
-fn security(reader: &mut Reader<'_>) -> Option<Security> {
-    let blocks = "IP addresses and blocks, such as 10.1.2.0/24, 192.168.1.7 or fd00::/8";
-    let block = rule::text::<Cidr>(blocks, "10.1.2.0/24");
-    let allow_targets = reader.read("security.allow_targets", &rule::list(blocks, block));
-    let require_https = reader.read("security.require_https", &rule::switch());
-    Some(Security { allow_targets: allow_targets?, require_https: require_https? })
 }
 
 fn log(reader: &mut Reader<'_>) -> Option<Log> {

@@ -95,6 +95,8 @@ fn the_defaults_are_those_that_are_promised() {
     assert_eq!(config.proxy.listen.to_string(), "127.0.0.1:8081");
     assert_eq!(config.proxy.methods, [http::Method::POST]);
     assert_eq!(config.proxy.timeout, seconds(60));
+    assert!(config.auth.jwt_hs256_secret_file.is_none());
+    assert!(config.auth.jwt_ed25519_public_key_file.is_none());
     assert_eq!(config.secrets.overlap, seconds(86_400));
     assert_eq!(
         (config.secrets.master_key_file, config.secrets.master_key_files_old),

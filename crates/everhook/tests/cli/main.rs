@@ -21,6 +21,7 @@
     reason = "tests may panic, measure time and read the environment, helpers of tests too"
 )]
 
+mod access;
 mod check;
 mod config;
 mod demo;
