@@ -167,7 +167,9 @@ fn validate_manifests(log: &Path) -> Result<()> {
     let requirements = workspace::root().join("packaging/requirements.txt");
     let python = install::python("kubernetes", &requirements, log)?;
     let manifests = workspace::root().join(MANIFESTS);
-    Job::new(python.join("bin/kubernetes-validate"))
+    // By the interpreter, and not by the path that the script was installed under.
+    Job::new(python.join("bin/python"))
+        .args([python.join("bin/kubernetes-validate")])
         .args(["--strict", "--version", KUBERNETES])
         .args([&manifests])
         .demand(log)?;
