@@ -16,7 +16,7 @@
 //! | [`certificate`] | which authorities an endpoint may have of its own |
 //! | [`header`] | which custom headers may be set |
 //! | [`hop`] | which headers a proxy hands on |
-//! | [`access`] | who may do what: scopes, tokens, JWTs |
+//! | [`access`] | who may do what: scopes, and JWTs |
 //! | [`address`] | which IP addresses may be connected to |
 //! | [`source`] | where webhooks come in, and with which settings |
 //! | [`inbound`] | what a webhook of a provider is: genuine, seen before, which event |

@@ -12,7 +12,7 @@ use everhook_domain::idempotency::IdempotencyKey;
 use everhook_domain::time::Timestamp;
 use everhook_store::{Directory, Store, StoreError};
 use http::request::Parts;
-use http::{HeaderMap, header};
+use http::{Extensions, HeaderMap, header};
 use hyper::body::Body as _;
 
 use crate::access::Caller;
@@ -50,6 +50,16 @@ pub(crate) struct Sent<'a> {
     pub(crate) keyed: Option<Keyed>,
 }
 
+impl Admitted {
+    /// Who was let in with a request, as [`App::let_in`] noted it.
+    ///
+    /// # Errors
+    /// None, behind a door that needs a scope.
+    pub(crate) fn noted(request: &Extensions) -> Result<Self, Problem> {
+        request.get().cloned().ok_or_else(Problem::internal)
+    }
+}
+
 impl App {
     pub(crate) fn new(store: Arc<dyn Store>, settings: WebSettings) -> Self {
         let bodies = Bodies::of_callers(&settings.body_limits);
@@ -76,24 +86,16 @@ impl App {
     pub(crate) fn let_in(&self, needed: Scope, request: &mut Request) -> Result<(), Problem> {
         let caller =
             self.settings.access.authenticate(request.headers(), (self.settings.wall_clock)())?;
-        let directory = self.store.directory().map_err(|error| self.problem(&error))?;
         if !caller.scopes.allow(needed) {
             return Err(Problem::forbidden(needed));
         }
+        let directory = self.store.directory().map_err(|error| self.problem(&error))?;
         if !directory.has_tenant(&caller.tenant) {
             let detail = "there is no tenant with the id in the header Everhook-Tenant";
             return Err(Problem::new(ProblemKind::UnknownTenant, detail));
         }
         request.extensions_mut().insert(Admitted { caller, directory });
         Ok(())
-    }
-
-    /// Who was let in with this request.
-    ///
-    /// # Errors
-    /// None, behind a door that needs a scope.
-    pub(crate) fn admitted(&self, request: &Request) -> Result<Admitted, Problem> {
-        request.extensions().get().cloned().ok_or_else(Problem::internal)
     }
 
     /// Lets a POST in, with its whole body of at most `limit` bytes. `Idempotency-Key` is honoured.
@@ -105,8 +107,8 @@ impl App {
         request: Request,
         limit: usize,
     ) -> Result<Sent<'_>, Problem> {
-        let admitted = self.admitted(&request)?;
         let (parts, mut body) = request.into_parts();
+        let admitted = Admitted::noted(&parts.extensions)?;
         let key = idempotency_key(&parts.headers)?;
         check_media_type(&parts.headers, &body)?;
         let body = self.bodies.read(None, &mut body, limit).await?;
@@ -123,7 +125,7 @@ impl App {
         parts: &Parts,
         mut body: Body,
     ) -> Result<Sent<'_>, Problem> {
-        let admitted = parts.extensions.get().cloned().ok_or_else(Problem::internal)?;
+        let admitted = Admitted::noted(&parts.extensions)?;
         check_media_type(&parts.headers, &body)?;
         let limit = self.settings.body_limits.body_bytes_max;
         let body = self.bodies.read(None, &mut body, limit).await?;

@@ -3,13 +3,6 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
-    /// Things, by their number.
-    Items,
-}
-
 /// A bar that is drawn as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Progress(ProgressBar);
@@ -17,13 +10,13 @@ pub(crate) struct Progress(ProgressBar);
 impl Progress {
     /// A bar at 0 of `total`, or of an unknown number. Nothing is drawn unless it is `shown` and
     /// standard error is a terminal.
-    pub(crate) fn start(what: &str, unit: Unit, total: Option<u64>, shown: bool) -> Self {
+    pub(crate) fn start(what: &str, total: Option<u64>, shown: bool) -> Self {
         let target = match shown {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(total, target);
-        bar.set_style(style(unit, total.is_some()));
+        bar.set_style(style(total.is_some()));
         bar.set_message(what.to_owned());
         Self(bar)
     }
@@ -39,17 +32,17 @@ impl Progress {
     }
 }
 
-fn style(unit: Unit, has_total: bool) -> ProgressStyle {
+fn style(has_total: bool) -> ProgressStyle {
     // A template that cannot be read would be a mistake here, and is no reason to fail.
-    ProgressStyle::with_template(template(unit, has_total))
+    ProgressStyle::with_template(template(has_total))
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ")
 }
 
-fn template(unit: Unit, has_total: bool) -> &'static str {
-    match (unit, has_total) {
-        (Unit::Items, true) => "{msg} [{bar:40}] {human_pos}/{human_len}, {eta} left",
-        (Unit::Items, false) => "{msg} {human_pos}, {elapsed}",
+fn template(has_total: bool) -> &'static str {
+    match has_total {
+        true => "{msg} [{bar:40}] {human_pos}/{human_len}, {eta} left",
+        false => "{msg} {human_pos}, {elapsed}",
     }
 }
 
@@ -60,7 +53,7 @@ mod tests {
     #[test]
     fn every_template_can_be_read() {
         for has_total in [true, false] {
-            let template = template(Unit::Items, has_total);
+            let template = template(has_total);
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::Named;
 use crate::access::Caller;
 use crate::answer;
-use crate::app::App;
+use crate::app::{Admitted, App};
 use crate::claim::{self, Owned, ShownClaim, ShownTaken, Wanted};
 use crate::problem::{Problem, ProblemKind};
 use crate::query::Query;
@@ -147,7 +147,7 @@ pub(super) async fn read(
     id: Named<kind::Record>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let caller = app.admitted(&request)?.caller;
+    let caller = Admitted::noted(request.extensions())?.caller;
     let mut query = Query::parse(request.uri().query(), &["wait_ms"]);
     let max = app.settings.claim_limits.wait_max.as_millis();
     let wait = query.value("wait_ms", |text| {

@@ -14,7 +14,7 @@ use http::StatusCode;
 
 use super::{Named, version};
 use crate::answer::{self, Rendered};
-use crate::app::{App, Sent};
+use crate::app::{Admitted, App, Sent};
 use crate::conversation::{
     parse_conversation, parse_conversation_patch, parse_message, parse_transfer,
 };
@@ -39,7 +39,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     let mut query = Query::parse(request.uri().query(), &["from", "limit", "cursor"]);
     let from = query.time("from");
     let filter = from.map(|from| from.to_string());
@@ -56,7 +56,7 @@ pub(super) async fn read(
     id: Named<kind::Conversation>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     Query::parse(request.uri().query(), &[]).check()?;
     let found = app.store.conversation(tenant, id.id()?).await;
     let found = found.map_err(|error| app.problem(&error))?.ok_or_else(not_found)?;
@@ -82,7 +82,7 @@ pub(super) async fn delete(
     id: Named<kind::Conversation>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     let expected = version::expected(request.headers());
     let converse = Converse { tenant, request: changing(id, Command::Delete, expected)? };
     let deleted = app.store.converse(converse, None, app.now()).await;
@@ -121,7 +121,7 @@ pub(super) async fn messages(
     id: Named<kind::Conversation>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     let id = id.id()?;
     let mut query = Query::parse(request.uri().query(), &["limit", "cursor"]);
     let scope = CursorScope::new("messages", &tenant, &[Some(&id.to_string())]);

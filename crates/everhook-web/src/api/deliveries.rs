@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::{Named, expect_nothing};
 use crate::answer::{self, Rendered};
-use crate::app::App;
+use crate::app::{Admitted, App};
 use crate::cursor::CursorScope;
 use crate::post::Answering;
 use crate::problem::Problem;
@@ -32,7 +32,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     let known = ["status", "endpoint_id", "event_id", "type", "from", "to", "limit", "cursor"];
     let mut query = Query::parse(request.uri().query(), &known);
     let wanted = DeliveryQuery {
@@ -64,7 +64,7 @@ pub(super) async fn read(
     id: Named<kind::Delivery>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     Query::parse(request.uri().query(), &[]).check()?;
     let found = app.store.delivery(admitted.caller.tenant, id.id()?).await;
     let found = found.map_err(|error| app.problem(&error))?;

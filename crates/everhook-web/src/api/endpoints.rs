@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::events::ShownAccepted;
 use super::{Named, expect_nothing, version};
 use crate::answer::{self, Rendered};
-use crate::app::{App, Sent};
+use crate::app::{Admitted, App, Sent};
 use crate::cursor::CursorScope;
 use crate::endpoint::{ShownEndpoint, parse_endpoint, parse_endpoint_patch};
 use crate::post::Answering;
@@ -52,7 +52,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     let tenant = &admitted.caller.tenant;
     let mut query = Query::parse(request.uri().query(), &["limit", "cursor"]);
     let scope = CursorScope::new("endpoints", tenant, &[]);
@@ -81,7 +81,7 @@ pub(super) async fn read(
     id: Named<kind::Endpoint>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     Query::parse(request.uri().query(), &[]).check()?;
     let tenant = &admitted.caller.tenant;
     let endpoint = find(&admitted.directory, tenant, id.id()?)?;
@@ -134,7 +134,7 @@ pub(super) async fn delete(
     id: Named<kind::Endpoint>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     let (id, tenant) = (id.id()?, admitted.caller.tenant);
     let change = Change::ActOnEndpoint { tenant, endpoint: id, verb: EndpointVerb::Delete };
     let changed = app.store.change(change, None, app.now()).await;

@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::Named;
 use super::deliveries::Shower;
 use crate::answer::{self, Rendered};
-use crate::app::{App, Sent};
+use crate::app::{Admitted, App, Sent};
 use crate::cursor::CursorScope;
 use crate::event::{parse_batch, parse_event};
 use crate::json::{self, Members};
@@ -119,7 +119,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     let (tenant, directory) = (admitted.caller.tenant, admitted.directory);
     let known = ["type", "from", "to", "limit", "cursor"];
     let mut query = Query::parse(request.uri().query(), &known);
@@ -142,7 +142,7 @@ pub(super) async fn read(
     id: Named<kind::Event>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     Query::parse(request.uri().query(), &[]).check()?;
     let found = app.store.event(admitted.caller.tenant, id.id()?).await;
     let found = found.map_err(|error| app.problem(&error))?;
@@ -165,7 +165,7 @@ pub(super) async fn body(
     id: Named<kind::Event>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     Query::parse(request.uri().query(), &[]).check()?;
     let found = app.store.event(admitted.caller.tenant, id.id()?).await;
     let found = found.map_err(|error| app.problem(&error))?;

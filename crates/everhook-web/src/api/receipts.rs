@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::{Named, expect_nothing};
 use crate::answer::{self, Rendered};
-use crate::app::App;
+use crate::app::{Admitted, App};
 use crate::cursor::CursorScope;
 use crate::post::Answering;
 use crate::problem::Problem;
@@ -28,7 +28,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     let (tenant, directory) = (&admitted.caller.tenant, &admitted.directory);
     let known = ["source", "status", "duplicates_min", "limit", "cursor"];
     let mut query = Query::parse(request.uri().query(), &known);
@@ -66,7 +66,7 @@ pub(super) async fn read(
     id: Named<kind::Receipt>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     Query::parse(request.uri().query(), &[]).check()?;
     let found = app.store.receipt(admitted.caller.tenant, id.id()?).await;
     let found = found.map_err(|error| app.problem(&error))?;

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::answer::{self, JSON, Rendered};
-use crate::app::App;
+use crate::app::{Admitted, App};
 use crate::cursor::CursorScope;
 use crate::json::{self, Members};
 use crate::post::Answering;
@@ -38,7 +38,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     let known = ["origin", "state", "limit", "cursor"];
     let mut query = Query::parse(request.uri().query(), &known);
     let wanted = RecordQuery {
@@ -63,7 +63,7 @@ pub(super) async fn read(
     name: Name,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     Query::parse(request.uri().query(), &[]).check()?;
     let id = name.find(&app, &tenant).await?.ok_or_else(|| Problem::not_found(WHAT))?;
     let found = find(&app, &tenant, id).await?.ok_or_else(|| Problem::not_found(WHAT))?;
@@ -76,7 +76,7 @@ pub(super) async fn forget(
     name: Name,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     let id = name.find(&app, &tenant).await?.ok_or_else(|| Problem::not_found(WHAT))?;
     let forgotten = app.store.forget(tenant, id, app.now()).await;
     forgotten.map_err(|error| app.problem(&error).about(WHAT))?;

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use super::Named;
 use crate::answer::{self, Rendered};
-use crate::app::{App, Sent};
+use crate::app::{Admitted, App, Sent};
 use crate::cursor::CursorScope;
 use crate::json::{self, Members};
 use crate::post::Answering;
@@ -96,7 +96,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     let mut query = Query::parse(request.uri().query(), &["limit", "cursor"]);
     let scope = CursorScope::new("replays", &tenant, &[]);
     let page = query.page(&scope)?;
@@ -110,7 +110,7 @@ pub(super) async fn read(
     id: Named<kind::Replay>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     Query::parse(request.uri().query(), &[]).check()?;
     let found = app.store.bulk(tenant, id.id()?).await.map_err(|error| app.problem(&error))?;
     Ok(answer::ok(&ShownReplay::new(&found.ok_or_else(|| Problem::not_found("replay"))?)))
@@ -122,7 +122,7 @@ pub(super) async fn cancel(
     id: Named<kind::Replay>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     let cancelled = app.store.cancel_bulk(tenant, id.id()?, app.now()).await;
     cancelled.map_err(|error| app.problem(&error).about("replay"))?;
     Ok(answer::empty())

@@ -4,15 +4,14 @@
 //! reached only by a request that was let in, with [`Admitted`](crate::app::Admitted) in it.
 
 use std::future::{Ready, ready};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use everhook_domain::access::Scope;
+use futures_util::future::Either;
 
 use crate::app::App;
 
@@ -83,31 +82,14 @@ struct Guarded<H> {
 }
 
 impl<T: 'static, H: Handler<T, Arc<App>>> Handler<T, Arc<App>> for Guarded<H> {
-    type Future = Passed<H::Future>;
+    type Future = Either<Ready<Response>, H::Future>;
 
     fn call(self, mut request: Request, app: Arc<App>) -> Self::Future {
         if let Door::Needs(scope) = self.door
             && let Err(problem) = app.let_in(scope, &mut request)
         {
-            return Passed::Refused(ready(problem.into_response()));
+            return Either::Left(ready(problem.into_response()));
         }
-        Passed::In(Box::pin(self.handler.call(request, app)))
-    }
-}
-
-/// The handler's answer, or the door's.
-enum Passed<F> {
-    In(Pin<Box<F>>),
-    Refused(Ready<Response>),
-}
-
-impl<F: Future<Output = Response>> Future for Passed<F> {
-    type Output = Response;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response> {
-        match self.get_mut() {
-            Self::In(answer) => answer.as_mut().poll(context),
-            Self::Refused(answer) => Pin::new(answer).poll(context),
-        }
+        Either::Right(self.handler.call(request, app))
     }
 }

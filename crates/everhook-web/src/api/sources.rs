@@ -12,7 +12,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::{Named, version};
 use crate::answer::{self, Rendered};
-use crate::app::App;
+use crate::app::{Admitted, App};
 use crate::base_url::BaseUrl;
 use crate::cursor::CursorScope;
 use crate::intake::ShownRejections;
@@ -50,7 +50,7 @@ pub(super) async fn list(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     let tenant = &admitted.caller.tenant;
     let mut query = Query::parse(request.uri().query(), &["limit", "cursor"]);
     let scope = CursorScope::new("sources", tenant, &[]);
@@ -73,7 +73,7 @@ pub(super) async fn read(
     id: Named<kind::Source>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+    let admitted = Admitted::noted(request.extensions())?;
     Query::parse(request.uri().query(), &[]).check()?;
     let source = find(&admitted.directory, &admitted.caller.tenant, id.id()?)?;
     let base = base_url(&app, request.headers());
@@ -122,7 +122,7 @@ pub(super) async fn delete(
     id: Named<kind::Source>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let tenant = app.admitted(&request)?.caller.tenant;
+    let tenant = Admitted::noted(request.extensions())?.caller.tenant;
     let source = id.id()?;
     let changed = app.store.change(Change::DeleteSource { tenant, source }, None, app.now()).await;
     changed.map_err(|error| app.problem(&error).about("source"))?;

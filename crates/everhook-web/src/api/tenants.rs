@@ -13,7 +13,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::answer::{self, Rendered};
-use crate::app::App;
+use crate::app::{Admitted, App};
 use crate::cursor::CursorScope;
 use crate::json::{self, Members};
 use crate::post::Answering;
@@ -53,11 +53,8 @@ pub(super) async fn create(
 }
 
 /// `GET /api/v1/tenants`: newest first.
-pub(super) async fn list(
-    State(app): State<Arc<App>>,
-    request: Request,
-) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+pub(super) async fn list(request: Request) -> Result<Response, Problem> {
+    let admitted = Admitted::noted(request.extensions())?;
     let mut query = Query::parse(request.uri().query(), &["limit", "cursor"]);
     // The list is the same for every tenant that an admin may name.
     let scope = CursorScope::new("tenants", &TenantId::default_tenant(), &[]);
@@ -77,12 +74,8 @@ pub(super) async fn list(
 }
 
 /// `GET /api/v1/tenants/{id}`.
-pub(super) async fn read(
-    State(app): State<Arc<App>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, Problem> {
-    let admitted = app.admitted(&request)?;
+pub(super) async fn read(Path(id): Path<String>, request: Request) -> Result<Response, Problem> {
+    let admitted = Admitted::noted(request.extensions())?;
     Query::parse(request.uri().query(), &[]).check()?;
     let id = known(&id)?;
     let tenant = admitted.directory.tenant(&id).ok_or_else(unknown)?;
@@ -94,9 +87,7 @@ pub(super) async fn read(
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
-    request: Request,
 ) -> Result<Response, Problem> {
-    app.admitted(&request)?;
     let id = known(&id)?;
     match app.store.change(Change::DeleteTenant(id), None, app.now()).await {
         Ok(_) => Ok(answer::empty()),

@@ -17,7 +17,7 @@ use crate::entropy;
 use crate::environment::Environment;
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::progress::{Progress, Unit};
+use crate::progress::Progress;
 use crate::stop::StopSignals;
 
 const PATH: &str = "/api/v1/replays";
@@ -172,7 +172,7 @@ fn ask(matched: u64) -> Result<(), Failure> {
 async fn watch(args: &ReplayArgs, client: &Client, id: &str) -> Result<(), Failure> {
     let mut stop = StopSignals::listen()?;
     let mut record = look(client, id).await?;
-    let bar = Progress::start("sending", Unit::Items, record["matched"].as_u64(), !args.json);
+    let bar = Progress::start("sending", record["matched"].as_u64(), !args.json);
     while record["status"] == "running" && !args.no_wait {
         bar.at(done(&record));
         tokio::select! {

@@ -1,7 +1,5 @@
 //! Credentials besides the admin token: JWTs, made as a stranger would make them.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use crate::process::{Server, TOKEN, TempDir, ended, everhook};
@@ -34,18 +32,10 @@ fn shell(dir: &TempDir, script: &str, alg: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-fn file(dir: &TempDir, name: &str, text: &str, mode: u32) -> String {
-    std::fs::create_dir_all(&dir.0).expect("a folder");
-    let path = dir.0.join(name);
-    std::fs::write(&path, text).expect("written");
-    std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("ours");
-    path.to_str().expect("text").to_owned()
-}
-
 #[test]
 fn tokens_made_with_openssl_are_let_in_as_far_as_they_reach() {
     let (dir, data) = (TempDir::new(), TempDir::new());
-    let secret = file(&dir, "secret", &format!("{SECRET}\n"), 0o600);
+    let secret = dir.file("secret", &format!("{SECRET}\n"), 0o600);
     let make_pair = "openssl genpkey -algorithm ed25519 -out \"$DIR/private.pem\" && openssl pkey \
                      -in \"$DIR/private.pem\" -pubout -out \"$DIR/public.pem\"";
     shell(&dir, make_pair, "");
@@ -77,11 +67,11 @@ fn a_file_without_a_key_refuses_the_start_and_is_not_repeated() {
     let ed25519 = "EVERHOOK_AUTH_JWT_ED25519_PUBLIC_KEY_FILE";
     let private = "-----BEGIN PRIVATE KEY-----\nkennwort\n-----END PRIVATE KEY-----";
     for (variable, path, expected) in [
-        (hs256, file(&dir, "short", "kennwort", 0o600), "fewer than 32 bytes"),
-        (hs256, file(&dir, "open", SECRET, 0o644), "every user of this machine can use"),
+        (hs256, dir.file("short", "kennwort", 0o600), "fewer than 32 bytes"),
+        (hs256, dir.file("open", SECRET, 0o644), "every user of this machine can use"),
         (hs256, dir.0.join("nowhere").display().to_string(), "cannot be read: No such file"),
-        (ed25519, file(&dir, "private", private, 0o600), "it is a private key"),
-        (ed25519, file(&dir, "text", "kennwort", 0o644), "no public key for Ed25519"),
+        (ed25519, dir.file("private", private, 0o600), "it is a private key"),
+        (ed25519, dir.file("text", "kennwort", 0o644), "no public key for Ed25519"),
     ] {
         for command in [&["serve", "--data-dir", data.arg()][..], &["config", "check"]] {
             let (code, _, stderr) = ended(everhook(command).env(variable, &path));

@@ -52,13 +52,6 @@ fn bring(server: &Server, source: &str, body: &[u8]) {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-fn listen(server: &Server, args: &[&str]) -> Command {
-    let mut command = everhook(&["listen"]);
-    let url = format!("http://{}", server.address);
-    command.args(args).env("EVERHOOK_SERVER", url).env("EVERHOOK_TOKEN", TOKEN);
-    command
-}
-
 #[test]
 fn what_comes_in_from_now_on_is_brought_byte_for_byte() {
     let dir = TempDir::new();
@@ -72,7 +65,7 @@ fn what_comes_in_from_now_on_is_brought_byte_for_byte() {
     }
     bring(&server, "shop", b"before");
     let (url, requests) = program();
-    let mut command = listen(&server, &["--source", "shop", "--to", &url]);
+    let mut command = server.command("listen", &["--source", "shop", "--to", &url]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
     let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
     let mut line = || said.next().expect("a line").expect("text");
@@ -111,7 +104,7 @@ fn a_program_that_is_not_there_is_told_and_the_next_webhook_is_tried() {
     let (_, made) = server.call(TOKEN, "POST", "/api/v1/sources", source);
     let id = made["id"].as_str().expect("an id");
     let to = ["--to", "http://127.0.0.1:1/"];
-    let mut command = listen(&server, &["--source", id, to[0], to[1], "--json"]);
+    let mut command = server.command("listen", &["--source", id, to[0], to[1], "--json"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("starts");
     let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
     // It says nothing before the first webhook, so come again until it does.
@@ -151,7 +144,7 @@ fn what_cannot_be_listened_to_is_told() {
         (&["--source", "nobody", "--to", "localhost:1"], 2, "--to: "),
         (&["--source", "nobody"], 2, "--to <URL>"),
     ] {
-        let (found, _, stderr) = ended(&mut listen(&server, args));
+        let (found, _, stderr) = ended(&mut server.command("listen", args));
         assert_eq!(found, code, "{args:?}: {stderr}");
         assert!(stderr.contains(expected), "{args:?}: {stderr}");
     }

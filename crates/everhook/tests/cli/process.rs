@@ -1,7 +1,9 @@
 //! Starts the binary, with nothing of this test run's own environment in it.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,6 +44,15 @@ impl TempDir {
         let path = std::env::temp_dir().join(name);
         let _may_be_missing = std::fs::remove_dir_all(&path);
         Self(path)
+    }
+
+    /// A file in it with these permissions; its path.
+    pub(crate) fn file(&self, name: &str, text: &str, mode: u32) -> String {
+        std::fs::create_dir_all(&self.0).expect("a folder");
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("written");
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("ours");
+        path.to_str().expect("text").to_owned()
     }
 
     /// The path as an argument.
@@ -101,6 +112,14 @@ impl Server {
             self.address = plain(url);
             self.proxy = said["proxy"]["url"].as_str().map(plain);
         }
+    }
+
+    /// A command that talks to this server as admin, not yet started.
+    pub(crate) fn command(&self, name: &str, args: &[&str]) -> Command {
+        let mut command = everhook(&[name]);
+        let url = format!("http://{}", self.address);
+        command.args(args).env("EVERHOOK_SERVER", url).env("EVERHOOK_TOKEN", TOKEN);
+        command
     }
 
     /// Sends a signal, `TERM` or `INT`.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::process::{Server, TOKEN, TempDir, ended, everhook};
+use crate::process::{Server, TOKEN, TempDir, ended};
 
 /// A server where every delivery to a port that nobody listens on is dead after one attempt, with
 /// so many of them.
@@ -32,12 +32,7 @@ fn dead(server: &Server) -> Vec<Value> {
 }
 
 fn replay(server: &Server, args: &[&str]) -> (i32, String, String) {
-    let mut command = everhook(&["replay"]);
-    command
-        .args(args)
-        .env("EVERHOOK_SERVER", format!("http://{}", server.address))
-        .env("EVERHOOK_TOKEN", TOKEN);
-    ended(&mut command)
+    ended(&mut server.command("replay", args))
 }
 
 fn shown(server: &Server, args: &[&str]) -> Value {

@@ -1,9 +1,7 @@
 //! Secrets at rest and in everything that is said: the real binary at its most talkative.
 
-use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -22,15 +20,6 @@ const HEADER: &str = "kennwort-header-51c0";
 const BASIC: &str = "a2VubndvcnQtdXNlcjpwQGtlbm53b3J0LTdmM2E=";
 const KEY: &str = "3q2+7wABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhs=";
 const OTHER_KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
-
-/// A key's file in this folder.
-fn key_file(dir: &TempDir, name: &str, text: &str, mode: u32) -> String {
-    std::fs::create_dir_all(&dir.0).expect("a folder");
-    let path = dir.0.join(name);
-    std::fs::write(&path, text).expect("written");
-    std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("ours");
-    path.to_str().expect("text").to_owned()
-}
 
 /// A named pipe in this folder, into which nobody writes.
 fn pipe(dir: &TempDir) -> String {
@@ -188,7 +177,7 @@ fn files(dir: &TempDir) -> Vec<PathBuf> {
 #[test]
 fn case_113_no_secret_is_in_a_log_an_answer_or_the_file() {
     let (dir, keys) = (TempDir::new(), TempDir::new());
-    let key = key_file(&keys, "key", &format!("{KEY}\n"), 0o600);
+    let key = keys.file("key", &format!("{KEY}\n"), 0o600);
     let variables = [
         ("EVERHOOK_ADMIN_TOKEN", TOKEN),
         ("EVERHOOK_SECRETS_MASTER_KEY_FILE", &key),
@@ -228,11 +217,11 @@ fn what_peers_fail_18_a_master_key_that_is_not_one_is_refused_plainly() {
     let missing = keys.0.join("missing").to_str().expect("text").to_owned();
     for (path, expected) in [
         (missing, "cannot be read"),
-        (key_file(&keys, "short", "a2Vubndvcnqx\n", 0o600), "holds 9 bytes: 32 are needed"),
-        (key_file(&keys, "empty", "", 0o600), "it is empty"),
-        (key_file(&keys, "space", &format!("{KEY} \n"), 0o600), "white space"),
-        (key_file(&keys, "text", "kennwort, not a key", 0o600), "white space"),
-        (key_file(&keys, "open", KEY, 0o644), "every user of this machine"),
+        (keys.file("short", "a2Vubndvcnqx\n", 0o600), "holds 9 bytes: 32 are needed"),
+        (keys.file("empty", "", 0o600), "it is empty"),
+        (keys.file("space", &format!("{KEY} \n"), 0o600), "white space"),
+        (keys.file("text", "kennwort, not a key", 0o600), "white space"),
+        (keys.file("open", KEY, 0o644), "every user of this machine"),
         (keys.arg().to_owned(), "is not a file"),
         ("/dev/zero".to_owned(), "is not a file"),
         (pipe(&keys), "is not a file"),
@@ -259,8 +248,8 @@ fn what_peers_fail_18_a_master_key_that_is_not_one_is_refused_plainly() {
 #[test]
 fn a_master_key_is_set_replaced_and_missed() {
     let (dir, keys) = (TempDir::new(), TempDir::new());
-    let first = key_file(&keys, "first", KEY, 0o400);
-    let second = key_file(&keys, "second", &format!("{OTHER_KEY}\r\n"), 0o600);
+    let first = keys.file("first", KEY, 0o400);
+    let second = keys.file("second", &format!("{OTHER_KEY}\r\n"), 0o600);
     let (current, old) =
         ("EVERHOOK_SECRETS_MASTER_KEY_FILE", "EVERHOOK_SECRETS_MASTER_KEY_FILES_OLD");
     let token = ("EVERHOOK_ADMIN_TOKEN", TOKEN);

@@ -9,12 +9,7 @@ use serde_json::{Value, json};
 use crate::process::{Server, TOKEN, TempDir, ended, everhook};
 
 fn send(server: &Server, args: &[&str]) -> (i32, String, String) {
-    let mut command = everhook(&["send"]);
-    command
-        .args(args)
-        .env("EVERHOOK_SERVER", format!("http://{}", server.address))
-        .env("EVERHOOK_TOKEN", TOKEN);
-    ended(&mut command)
+    ended(&mut server.command("send", args))
 }
 
 #[test]
