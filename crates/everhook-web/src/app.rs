@@ -91,7 +91,7 @@ impl App {
         }
         let directory = self.store.directory().map_err(|error| self.problem(&error))?;
         if !directory.has_tenant(&caller.tenant) {
-            let detail = "there is no tenant with the id in the header Everhook-Tenant";
+            let detail = "there is no tenant with the id that Everhook-Tenant or the token names";
             return Err(Problem::new(ProblemKind::UnknownTenant, detail));
         }
         request.extensions_mut().insert(Admitted { caller, directory });

@@ -10,15 +10,20 @@ pub(crate) struct Progress(ProgressBar);
 impl Progress {
     /// A bar at 0 of `total`, or of an unknown number. Nothing is drawn unless it is `shown` and
     /// standard error is a terminal.
-    pub(crate) fn start(what: &str, total: Option<u64>, shown: bool) -> Self {
+    pub(crate) fn start(what: &'static str, total: Option<u64>, shown: bool) -> Self {
         let target = match shown {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(total, target);
         bar.set_style(style(total.is_some()));
-        bar.set_message(what.to_owned());
+        bar.set_message(what);
         Self(bar)
+    }
+
+    /// What is going on, from now on.
+    pub(crate) fn say(&self, what: &'static str) {
+        self.0.set_message(what);
     }
 
     /// So much is done, of what there was at the start.

@@ -25,6 +25,8 @@ const PATH: &str = "/api/v1/replays";
 const RATE: &str = "rate_per_second";
 /// Between two looks at how far it has come.
 const PACE: Duration = Duration::from_millis(500);
+/// What the bar says while it moves.
+const SENDING: &str = "sending";
 /// Random bytes in the key under which something is begun once.
 const KEY_BYTES: usize = 16;
 
@@ -172,7 +174,7 @@ fn ask(matched: u64) -> Result<(), Failure> {
 async fn watch(args: &ReplayArgs, client: &Client, id: &str) -> Result<(), Failure> {
     let mut stop = StopSignals::listen()?;
     let mut record = look(client, id).await?;
-    let bar = Progress::start("sending", record["matched"].as_u64(), !args.json);
+    let bar = Progress::start(SENDING, record["matched"].as_u64(), !args.json);
     while record["status"] == "running" && !args.no_wait {
         bar.at(done(&record));
         tokio::select! {
@@ -186,8 +188,13 @@ async fn watch(args: &ReplayArgs, client: &Client, id: &str) -> Result<(), Failu
             () = tokio::time::sleep(PACE) => {}
         }
         match look(client, id).await {
-            Ok(seen) => record = seen,
-            Err(failure) if failure.exit == Exit::Unreachable => {}
+            Ok(seen) => {
+                bar.say(SENDING);
+                record = seen;
+            }
+            Err(failure) if failure.exit == Exit::Unreachable => {
+                bar.say("the server is away, waiting for it;");
+            }
             Err(failure) => return Err(failure),
         }
     }
